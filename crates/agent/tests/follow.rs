@@ -181,6 +181,25 @@ fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() 
     let running = Controller::start(&world);
     apply(&world, json!([vm("a", 1, "port", 30), vm("b", 2, "port", 30)]));
     until_floor(&world, &agents[0], 30);
+
+    // Both are in a hose of their own now: what they send each other is counted there.
+    let hosed = |name: &str, n: u32, out: &str, into: &str| {
+        let mut vm = vm(name, n, "port", 30);
+        let floor = json!({"out": out, "in": into});
+        vm["spec"]["hoses"] = json!([{"name": "web-db", "floor": floor}]);
+        vm
+    };
+    apply(&world, json!([hosed("a", 1, "10Mbit", "0bit"), hosed("b", 2, "0bit", "40Mbit")]));
+    until_floor(&world, &agents[0], 10);
+    until("both hosts enforce the hose", 60, || {
+        ["a", "b"].iter().all(|vm| applied(&world, vm).0 == "True")
+    });
+    let top = agents[0].try_top().expect("it runs");
+    let pair = top.pairs.iter().find(|pair| pair.from == "a").expect("it sends");
+    assert_eq!(pair.hose.as_deref(), Some("web-db"));
+    // Without the hose the pair has its tenant's again.
+    apply(&world, json!([vm("a", 1, "port", 30), vm("b", 2, "port", 30)]));
+    until_floor(&world, &agents[0], 30);
     agents.into_iter().for_each(Agent::stop);
     running.stop();
 }

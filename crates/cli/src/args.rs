@@ -62,8 +62,12 @@ pub(crate) enum Command {
     Describe(Named),
     /// Remove an object
     Delete(Named),
-    /// Say what applying files or losing a link, switch or host would change; changes nothing
+    /// Say what applying files or losing a link, switch or host would change, or what a switch would
+    /// be changed to; changes nothing
     Plan(Plan),
+    /// Read and write the queues of a switch (docs/switches.md)
+    #[command(subcommand)]
+    Switch(Switch),
     /// Say which objects are as they should be; exit status 1 if one is not
     Status(Status),
     /// Turn a held reservation into VMs
@@ -351,7 +355,7 @@ pub(crate) struct Reservation {
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("change").required(true).multiple(true).args(["files", "without"])))]
+#[command(group(ArgGroup::new("change").required(true).multiple(true).args(["files", "without", "switch"])))]
 pub(crate) struct Plan {
     /// YAML or JSON with objects that would be applied; may be repeated
     #[arg(short = 'f', long = "file", value_name = "FILE")]
@@ -359,8 +363,69 @@ pub(crate) struct Plan {
     /// A link, switch or host that would be lost; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) without: Vec<String>,
+    /// A switch: shows the difference between its queues and those of --wanted
+    #[arg(long, value_name = "NAME", requires = "wanted", conflicts_with_all = ["files", "without"])]
+    pub(crate) switch: Option<String>,
+    /// With --switch: the file with the queues that are wanted
+    #[arg(long, value_name = "FILE", requires = "switch")]
+    pub(crate) wanted: Option<PathBuf>,
+    /// With --switch: the file with the switches
+    #[arg(long, value_name = "FILE", default_value = SWITCHES)]
+    pub(crate) switches: PathBuf,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// Where the switches are described.
+const SWITCHES: &str = "/etc/weir/switches.toml";
+
+/// What is done with a switch.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Switch {
+    /// Print its queues, and what of it belongs to others
+    Read(OneSwitch),
+    /// Print the changes that `apply` would make; changes nothing
+    Plan {
+        #[command(flatten)]
+        switch: OneSwitch,
+        /// The file with the queues that are wanted
+        #[arg(long, value_name = "FILE")]
+        wanted: PathBuf,
+        /// Sentences, or SONiC's own forms: `patch` for `config apply-patch`, `full` for its tables
+        #[arg(long, value_enum, default_value_t = Form::Text)]
+        form: Form,
+    },
+    /// Make its queues as wanted, in an order in which no packet meets a queue that is not there
+    Apply {
+        #[command(flatten)]
+        switch: OneSwitch,
+        /// The file with the queues that are wanted
+        #[arg(long, value_name = "FILE")]
+        wanted: PathBuf,
+    },
+    /// Make it as it was before Weir
+    Rollback(OneSwitch),
+}
+
+/// One switch of a file.
+#[derive(Debug, Args)]
+pub(crate) struct OneSwitch {
+    /// Its name in the file
+    pub(crate) name: String,
+    /// The file with the switches
+    #[arg(long, value_name = "FILE", default_value = SWITCHES)]
+    pub(crate) switches: PathBuf,
+}
+
+/// How a plan is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Form {
+    /// Sentences
+    Text,
+    /// A JSON patch (RFC 6902)
+    Patch,
+    /// The whole tables, as JSON
+    Full,
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,7 @@ mod output;
 mod reproduce;
 mod sim;
 mod swarm;
+mod switch;
 mod worlds;
 
 use anyhow::Result;
@@ -63,7 +64,11 @@ fn run(command: &Command) -> Result<u8> {
         Command::Get(args) => cloud::show::get(args),
         Command::Describe(args) => cloud::show::describe(args),
         Command::Delete(args) => cloud::change::delete(args),
+        Command::Plan(args::Plan { switch: Some(name), switches, wanted, .. }) => {
+            switch::plan(name, switches, wanted.as_deref())
+        }
         Command::Plan(args) => cloud::change::plan(args),
+        Command::Switch(args) => switch::switch(args),
         Command::Status(args) => cloud::show::status(args),
         Command::Confirm(args) => cloud::change::end(args, "confirm"),
         Command::Release(args) => cloud::change::end(args, "release"),

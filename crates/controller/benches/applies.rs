@@ -1,7 +1,9 @@
 //! Applies per second with 64 clients, the latency of one, and that of reservations in a cloud of 2000
 //! hosts and 40,000 VMs: over TLS, each write synced.
 //!
-//! `cargo bench -p weir-controller`. It prints what it measured and judges nothing.
+//! `cargo bench -p weir-controller --bench applies`. With `WEIR_STORE=etcd` the records are in an etcd that
+//! it starts, with one member on this machine's disk; with `WEIR_STORE=etcd://HOST:PORT/PREFIX` in that
+//! one. It prints what it measured and judges nothing.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -9,9 +11,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use weir_controller::client::Client;
-use weir_controller::store::redb::RedbStore;
 use weir_controller::{daemon, http};
-use weir_model::controller::ClientConfig;
+use weir_model::controller::{ClientConfig, ControllerConfig};
+
+#[path = "../tests/etcd_server.rs"]
+mod etcd_server;
+use etcd_server::Etcd;
 
 const CLIENTS: usize = 64;
 const EACH: usize = 100;
@@ -147,15 +152,32 @@ fn measure(server: &str, ca: &Path, token: &str) {
     println!("{CLIENTS} clients: {} applies in {took:?}, {rate:.0} per second", CLIENTS * EACH);
 }
 
+fn wait_for_leader(server: &str, ca: &Path, token: &str) {
+    let mut client = Client::new(server, ca, token).expect("an address");
+    loop {
+        let metrics = client.get("/metrics").expect("it answers");
+        if String::from_utf8_lossy(&metrics.body).contains("weir_controller_leads 1") {
+            return;
+        }
+    }
+}
+
 fn main() {
     let folder = std::env::temp_dir().join(format!("weir-applies-{}", std::process::id()));
     let (file, client) = (folder.join("controller.toml"), folder.join("client.toml"));
+    let asked = std::env::var("WEIR_STORE").ok();
+    let etcd = asked.as_deref().filter(|asked| *asked == "etcd").map(|_| Etcd::start());
     let any = "127.0.0.1:0".parse().expect("an address");
-    daemon::init(&file, &client, any, &["127.0.0.1".into()], &folder.join("data")).expect("made");
+    let wanted = ControllerConfig {
+        store: etcd.as_ref().map(Etcd::address).or(asked),
+        ..ControllerConfig::new(any, vec!["127.0.0.1".into()], folder.join("data"))
+    };
+    println!("store: {}", wanted.store.as_deref().unwrap_or("redb"));
+    daemon::init_as(&file, &client, wanted).expect("made");
     let config = daemon::read_config(&file).expect("it was made");
     let text = std::fs::read_to_string(client).expect("it was made");
     let found: ClientConfig = toml::from_str(&text).expect("it is ours");
-    let store = RedbStore::open(&daemon::store_path(&config)).expect("it was made");
+    let store = daemon::open_store(&config, config.listen).expect("it was made");
     let stop = watch::Sender::new(false);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -163,9 +185,10 @@ fn main() {
     let port = listener.local_addr().expect("it is bound").port();
     let until = stop.subscribe();
     let serving = runtime.spawn(async move {
-        daemon::serve(&config, Box::new(store), listener, until).await.expect("it serves");
+        daemon::serve(&config, store, listener, until).await.expect("it serves");
     });
     let server = format!("https://127.0.0.1:{port}");
+    wait_for_leader(&server, &found.ca, &found.token);
     measure(&server, &found.ca, &found.token);
     reserve(&server, &found.ca, &found.token);
     stop.send_replace(true);

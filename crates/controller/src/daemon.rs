@@ -344,7 +344,8 @@ pub async fn serve(
     let (engine, view, running) = started.await??;
     let stopping = AtomicBool::new(false);
     let slot = Arc::new(Slot::default());
-    let leading = tokio::spawn(lead(Arc::clone(&slot), ring, Arc::clone(&view), engine.clone(), clock));
+    let leading =
+        tokio::spawn(lead(Arc::clone(&slot), ring, Arc::clone(&view), engine.clone(), clock));
     let ended = engine.standing();
     let shared = Shared { view, engine, metrics, clock, fleet: slot, authority, stopping };
     let address = listener.local_addr()?;

@@ -33,11 +33,13 @@ const IDLE: Duration = Duration::from_secs(60);
 
 type Reply = oneshot::Sender<Result<Answer, Problem>>;
 
+/// Looks at the state, if this process has one.
+type Look = Box<dyn FnOnce(Result<&State, Problem>) + Send>;
+
 enum Job {
     Request(Box<Request>, Reply),
     Snapshot(oneshot::Sender<Result<Box<dyn Snapshot>, Problem>>),
-    /// Called without a state where this process does not lead.
-    Look(Box<dyn FnOnce(Result<&State, Problem>) + Send>),
+    Look(Look),
     Note(Vec<Write>, oneshot::Sender<Result<(), Problem>>),
     /// The store has news.
     Wake,
@@ -314,9 +316,9 @@ impl Writer {
             }
             Job::Look(look) => look(state),
             Job::Snapshot(reply) => {
-                let snapshot = state.map(drop).and_then(|()| {
-                    self.store.snapshot().map_err(|error| of_store(&error))
-                });
+                let snapshot = state
+                    .map(drop)
+                    .and_then(|()| self.store.snapshot().map_err(|error| of_store(&error)));
                 // If the reply cannot be sent, the request was given up.
                 drop(reply.send(snapshot));
             }
@@ -330,7 +332,8 @@ impl Writer {
 
     /// Whether something has to be tried again soon.
     fn is_behind(&mut self) -> bool {
-        self.lost || (self.lead.is_none() && matches!(self.store.standing(), Standing::Leads { .. }))
+        self.lost
+            || (self.lead.is_none() && matches!(self.store.standing(), Standing::Leads { .. }))
     }
 
     /// Takes up who leads, and what others committed.
@@ -554,10 +557,11 @@ impl Writer {
         if now < *again {
             return Err(problem.clone());
         }
-        let read = self.store.snapshot().and_then(|snapshot| match state.is_that_of(&*snapshot)? {
-            true => Ok(None),
-            false => State::load(&*self.store.follow()?, self.limits, now).map(Some),
-        });
+        let read =
+            self.store.snapshot().and_then(|snapshot| match state.is_that_of(&*snapshot)? {
+                true => Ok(None),
+                false => State::load(&*self.store.follow()?, self.limits, now).map(Some),
+            });
         match read {
             Ok(None) => {}
             Ok(Some(found)) => {

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_controller::clock::Clock;
 use weir_controller::roots::{self, Step};
-use weir_controller::tls::{Authority, Current, fingerprint, server_config};
+use weir_controller::tls::{Authority, Current, HOST_LIFE, fingerprint, server_config};
 use weir_rpc::client::desk::Desk;
 use weir_rpc::client::follow::{Facts, Follower};
 use weir_rpc::client::{Channel, Server, Trust, join, tls};
@@ -32,6 +32,15 @@ struct Agent {
 impl Agent {
     /// Follows with what is on the disk, as an agent that was started.
     fn start(server: &str, home: &Home, number: usize) -> Self {
+        Self::start_with(server, home, number, |follower| follower)
+    }
+
+    fn start_with(
+        server: &str,
+        home: &Home,
+        number: usize,
+        change: impl Fn(Follower) -> Follower,
+    ) -> Self {
         let (ring, bell) = mpsc::channel();
         let desk = Arc::new(Desk::new(move || {
             // The loop ends with the test.
@@ -51,6 +60,7 @@ impl Agent {
         let control = format!("127.0.0.1:{}", 7001 + number);
         let facts = Facts { program: "test".into(), rate: 1_000_000_000, control };
         let follower = Follower::new(server, home.clone(), facts, desk).expect("it joined");
+        let follower = change(follower);
         let runtime = runtime();
         runtime.spawn(follower.run());
         Self { home: home.clone(), kept, runtime: Some(runtime) }
@@ -248,9 +258,11 @@ fn an_agent_of_another_version_and_one_without_a_certificate_are_told_so() {
     let home = joined(&controller, &folder.0, "h0");
     introduce(&controller, &home, hello()).expect("it may");
     let error = introduce(&controller, &home, Hello { protocol: 99, ..hello() });
-    let error = error.expect_err("another version");
+    let (error, ours) = (error.expect_err("another version"), weir_rpc::PROTOCOL);
     assert!(
-        error.contains("speaks version 99 of the messages, this controller version 1"),
+        error.contains(&format!(
+            "speaks version 99 of the messages, this controller version {ours}"
+        )),
         "{error}"
     );
     let ca = std::fs::read_to_string(&controller.first.ca).expect("it was made");
@@ -311,6 +323,46 @@ fn a_certificate_that_has_ended_ends_the_handshake() {
     handshake(23).expect("it is valid still");
     let error = handshake(25).expect_err("it ended");
     assert!(error.contains("certificate expired"), "{error}");
+}
+
+#[test]
+fn a_certificate_is_renewed_when_its_time_has_come_and_not_before() {
+    // Half of a life is half a day: here a host renews after a second.
+    const AFTER: u64 = 1_000;
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    let ends = || home.proof().expect("whole").expect("it joined").identity.until.as_millis();
+    let mut all = vec![ends()];
+    let left = HOST_LIFE - AFTER;
+    let agent = Agent::start_with(&controller.server, &home, 0, |one| one.renewing_before(left));
+    until("it has renewed three times", || {
+        if *all.last().expect("the first") != ends() {
+            all.push(ends());
+        }
+        all.len() > 3
+    });
+    // A certificate's end says when it was made.
+    assert!(all.windows(2).all(|two| two[1] - two[0] >= AFTER), "{all:?}");
+    apply(&controller, json!({"items": [vm("a", "h0", "100Mbit")]}));
+    until("it follows with the new one", || agent.floor("a") == Some(100));
+    let former = agent.kill();
+    introduce(&controller, &former, hello()).expect("the newest one is on its disk");
+}
+
+#[test]
+fn a_host_renews_at_half_of_its_certificates_life() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    let ends = || home.proof().expect("whole").expect("it joined").identity.until;
+    let made = ends().as_millis() - HOST_LIFE;
+    let begins = Clock::start().now().as_millis();
+    assert!(made <= begins, "the life of a certificate is that of the controller's constant");
+    let facts = Facts { program: "test".into(), rate: 1, control: "127.0.0.1:7001".into() };
+    let desk = Arc::new(Desk::new(|| {}));
+    let follower = Follower::new(&controller.server, home.clone(), facts, desk).expect("it joined");
+    assert_eq!(follower.renews_before(), HOST_LIFE / 2);
 }
 
 #[test]

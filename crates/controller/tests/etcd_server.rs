@@ -39,6 +39,7 @@ impl Etcd {
     }
 
     /// Ends it as a crash does.
+    #[allow(dead_code, reason = "each test program needs a part of this file")]
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("it runs");
@@ -47,6 +48,7 @@ impl Etcd {
     }
 
     /// Starts it again with what it had on its disk.
+    #[allow(dead_code, reason = "each test program needs a part of this file")]
     pub(crate) fn again(&mut self) {
         assert!(self.begin(), "etcd starts again");
     }

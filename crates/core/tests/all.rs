@@ -5,6 +5,7 @@ mod bounds;
 mod events;
 mod eyeq_any_order;
 mod eyeq_law;
+mod hoses;
 mod host_any_order;
 mod host_retries;
 mod how_to_add_a_mechanism;

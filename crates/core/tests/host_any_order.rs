@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::host::{
-    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
-    SendCount, Setting,
+    Direction, Hose, HoseKey, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount, Setting, Ties,
 };
 use weir_core::mechanism::{Law, PairView};
 use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_core::reservation::Reservation;
-use weir_units::{HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HoseId, HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
 /// Two VMs on each host, of two tenants in turn; no VM has an id from here on.
@@ -45,7 +45,13 @@ enum Step {
     Tick,
     /// The agent dies, and one with nothing in mind takes its place.
     Restart,
+    /// The VMs of the fleet are tied by other hoses, as this host hears.
+    Tied(Vec<Tie>),
 }
+
+/// Of one VM: whether it sends and receives in the first further hose, in the second, and in its
+/// tenant's.
+type Tie = [(bool, bool); 3];
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -102,7 +108,28 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (any::<usize>(), any::<bool>()).prop_map(|(at, twice)| Step::Delivered(at, twice)),
         8 => Just(Step::Tick),
         1 => Just(Step::Restart),
+        1 => ties().prop_map(Step::Tied),
     ]
+}
+
+fn ties() -> impl Strategy<Value = Vec<Tie>> {
+    let plain = Just([(false, false), (false, false), (true, true)]);
+    let tie = prop_oneof![1 => plain, 3 => any::<Tie>()];
+    prop::collection::vec(tie, VMS as usize)
+}
+
+/// VMs that are in no further hose have no ties.
+fn tied(all: &[Tie]) -> BTreeMap<VmId, Ties> {
+    let of = |(vm, [one, two, tenant]): (u32, &Tie)| {
+        let ids = |ends: [bool; 2]| {
+            let ids = [HoseId(1), HoseId(2)].into_iter().zip(ends);
+            ids.filter(|(_, is)| *is).map(|(id, _)| id).collect()
+        };
+        let (out, in_): (Vec<_>, Vec<_>) = (ids([one.0, two.0]), ids([one.1, two.1]));
+        let is_tied = !out.is_empty() || !in_.is_empty();
+        is_tied.then_some((VmId(vm), Ties { out, in_, tenant_out: tenant.0, tenant_in: tenant.1 }))
+    };
+    (0..).zip(all).filter_map(of).collect()
 }
 
 /// How the clock of a world goes on before a step.
@@ -147,33 +174,60 @@ struct Fleet {
     law: Law,
     line: u64,
     hoses: Vec<(u64, u64)>,
+    /// Of each VM, in both further hoses.
+    further: Vec<[(u64, u64); 2]>,
+    ties: Vec<Tie>,
 }
 
 fn fleet() -> impl Strategy<Value = Fleet> {
     let hoses = prop::collection::vec(hose(), VMS as usize);
     let line = prop_oneof![4 => 10_000_000u64..10_000_000_000, 1 => number()];
-    (law(), line, hoses).prop_map(|(law, line, hoses)| Fleet { law, line, hoses })
+    let further = prop::collection::vec([hose(), hose()], VMS as usize);
+    let nobody = Just(vec![[(false, false), (false, false), (true, true)]; VMS as usize]);
+    let ties = prop_oneof![nobody, ties()];
+    (law(), line, hoses, further, ties).prop_map(|(law, line, hoses, further, ties)| Fleet {
+        law,
+        line,
+        hoses,
+        further,
+        ties,
+    })
 }
 
 impl Fleet {
     fn agent(&self, host: u32, now: Time) -> HostMachine {
+        HostMachine::new(self.policy(host, &self.ties), now).expect("nothing speaks against it")
+    }
+
+    fn further(&self, vm: u32) -> BTreeMap<HoseId, Hose> {
+        let hose = |(out, in_): (u64, u64)| Hose::of(Rate::from_bps(out), Rate::from_bps(in_));
+        let [one, two] = self.further[vm as usize];
+        BTreeMap::from([(HoseId(1), hose(one)), (HoseId(2), hose(two))])
+    }
+
+    fn policy(&self, host: u32, ties: &[Tie]) -> Policy {
         let location = |vm: u32| Location { tenant: tenant_of(vm), host: host_of(vm) };
         let hose = |vm: u32| {
             let (out, in_) = self.hoses[vm as usize];
             Hose::of(Rate::from_bps(out), Rate::from_bps(in_))
         };
         let here = (0..VMS).filter(|vm| host_of(*vm) == HostId(host));
+        let further = here.clone().map(|vm| (VmId(vm), self.further(vm)));
+        let further = further.collect();
         let mut config = Policy::new(HostId(host), Rate::from_bps(self.line), self.law.clone())
             .with_vms(here.map(|vm| (VmId(vm), hose(vm))))
             .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
         config.can.paths = weir_core::path::MAX_PATHS;
-        HostMachine::new(config, now).expect("nothing speaks against it")
+        (config.further, config.ties) = (further, tied(ties));
+        config
     }
 }
 
 struct World {
     fleet: Fleet,
     agents: Vec<HostMachine>,
+    /// What each agent was told last.
+    ties: Vec<Vec<Tie>>,
     outbox: Outbox,
     /// Posted and not yet delivered: from, to, what.
     posted: Vec<(HostId, HostId, Message)>,
@@ -184,7 +238,8 @@ impl World {
     fn new(fleet: Fleet) -> Self {
         let agents = (0..HOSTS).map(|host| fleet.agent(host, Time::ZERO)).collect();
         let outbox = Outbox::new(OUTBOX);
-        Self { fleet, agents, outbox, posted: Vec::new(), now: Time::ZERO }
+        let ties = vec![fleet.ties.clone(); HOSTS as usize];
+        Self { fleet, agents, ties, outbox, posted: Vec::new(), now: Time::ZERO }
     }
 
     fn play(&mut self, host: u32, clock: Clock, step: &Step) {
@@ -229,7 +284,14 @@ impl World {
                 }
             }
             Step::Tick => handle(Input::Tick),
-            Step::Restart => *agent = self.fleet.agent(host, now),
+            Step::Restart => {
+                *agent = self.fleet.agent(host, now);
+                self.ties[host as usize].clone_from(&self.fleet.ties);
+            }
+            Step::Tied(ties) => {
+                handle(Input::Policy(&self.fleet.policy(host, ties)));
+                self.ties[host as usize].clone_from(ties);
+            }
         }
     }
 
@@ -273,25 +335,31 @@ impl World {
         if let Law::ElasticSwitch(es) = &self.fleet.law
             && es.promise == Promise::Hose
         {
-            self.floors_are_within_hoses(es.default_floor, &table)?;
+            self.floors_are_within_hoses(host, es.default_floor, &table)?;
         }
         Ok(())
     }
 
-    /// The floors of each VM's pairs to its tenant, and to all other VMs.
+    /// The floors of each VM's pairs in each of its hoses, as its agent knows them.
     fn floors_are_within_hoses(
         &self,
+        host: u32,
         default_floor: Rate,
         table: &[(PairId, Setting)],
     ) -> Result<(), TestCaseError> {
+        let policy = self.fleet.policy(host, &self.ties[host as usize]);
+        let further = [1, 2].map(|id| HoseKey::Further(HoseId(id)));
         for vm in 0..VMS {
-            for is_default in [false, true] {
-                let theirs = table.iter().filter(|(pair, _)| {
-                    pair.src == VmId(vm) && (tenant_of(pair.dst.0) != tenant_of(vm)) == is_default
-                });
+            for key in [HoseKey::Tenant, HoseKey::Default].into_iter().chain(further) {
+                let theirs = table
+                    .iter()
+                    .filter(|(pair, _)| pair.src == VmId(vm) && policy.hose_of(*pair) == Some(key));
                 let sum: u128 = theirs.map(|(_, s)| u128::from(s.floor.as_bps())).sum();
-                let hose = Rate::from_bps(self.fleet.hoses[vm as usize].0);
-                let hose = if is_default { default_floor } else { hose };
+                let hose = match key {
+                    HoseKey::Tenant => Rate::from_bps(self.fleet.hoses[vm as usize].0),
+                    HoseKey::Default => default_floor,
+                    HoseKey::Further(id) => self.fleet.further(vm)[&id].out.floor,
+                };
                 prop_assert!(
                     sum <= u128::from(hose.as_bps()),
                     "VM {vm} is promised {hose}, its pairs {sum} bit/s: {table:?}"

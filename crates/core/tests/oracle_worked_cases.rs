@@ -111,6 +111,19 @@ fn what_a_busy_receiver_cannot_take_goes_to_another() {
 }
 
 #[test]
+fn hoses_of_one_vm_are_filled_apart() {
+    let hose = |out, into| Hose { floor_out: m(out), floor_in: m(into) };
+    // VM 0 sends in two hoses, listed behind those of three VMs; VM 1 receives in the first of them.
+    let hoses = [hose(100, 100), hose(100, 100), hose(100, 100), hose(40, 0), hose(0, 90)];
+    let mut further = pair(0, 1, None);
+    further.hoses = Some((3, 4));
+    let both = [further, pair(0, 2, None)];
+    assert_eq!(hose_max_min(&hoses, &both), [m(40), m(100)]);
+    let narrow = [hoses[0], hoses[1], hoses[2], hose(40, 0), hose(0, 25)];
+    assert_eq!(hose_max_min(&narrow, &both), [m(25), m(100)], "what is left is not lent");
+}
+
+#[test]
 fn pairs_that_share_no_hose_are_promised_nothing_and_cost_nothing() {
     let mut foreign = pair(0, 2, None);
     foreign.hoses = None;

@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release -p weir-flow --example placement -- [k=16] [ratio=1|4|16|all]
 //! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
-//! [plays=3] [survival=N] [additive=yes] [headroom=N] [weights=15]`
+//! [plays=3] [survival=N] [additive=yes|place] [headroom=N] [weights=15]`
 //!
 //! Tenants have max(2, Exp(49)) VMs with one floor of {10, 50, 100, 200, 300} Mb/s. They arrive until
 //! all slots are taken or `refusals` in a row did not fit. `survival` is in 1/1000, per server. The same seed gives the same arrivals.
-//! `additive` refuses also what does not keep to the room that the ledger publishes for schedulers of others
-//! (`Ledger::additive`), at the places that the policy chose.
+//! `additive=yes` refuses also what does not keep to the room that the ledger publishes for schedulers of others
+//! (`Ledger::additive`), at the places that the policy chose. With `additive=place` a scheduler that knows this
+//! room alone chooses the places: each VM goes to the host that has the most room.
 //! `headroom` is in 1/1000 of each link. Then eight queues per port, with weights from 1 to `weights`, are given
 //! to tenants whose U-factors are drawn anew in each of ten intervals: Algorithm 2.
 //! A request's time is the least of all `plays`: what another process takes of the processor is no
@@ -42,7 +43,7 @@ struct Options {
     slots: u32,
     plays: u32,
     survival: u16,
-    is_additive: bool,
+    additive: Option<String>,
     headroom: f64,
     weights: u16,
 }
@@ -65,7 +66,7 @@ fn options() -> Options {
         slots: number("slots", 100) as u32,
         plays: number("plays", 3).max(1) as u32,
         survival: number("survival", 0) as u16,
-        is_additive: get("additive").is_some(),
+        additive: get("additive"),
         headroom: number("headroom", 0) as f64 / 1000.0,
         weights: number("weights", 15) as u16,
     }
@@ -196,6 +197,38 @@ impl Room {
     }
 }
 
+impl Room {
+    /// The hosts of the tenant's VMs, with no more than `most` on one; none if there is no room.
+    fn choose(&self, request: &TenantRequest, hosts: usize, most: usize) -> Option<Vec<HostId>> {
+        let floor = request.classes[0].hoses[0].floors.out.as_bps();
+        let mut left: Vec<(u64, u64)> =
+            self.0.iter().map(|(room, _)| (room.floors.out.as_bps(), room.slots)).collect();
+        let mut around = vec![Vec::new(); hosts];
+        let mut own = vec![0; hosts];
+        for (at, (room, within)) in self.0.iter().enumerate() {
+            within.iter().for_each(|host| around[host.0 as usize].push(at));
+            if let Domain::Host(host) = room.domain {
+                own[host.0 as usize] = at;
+            }
+        }
+        let mut taken = vec![0; hosts];
+        let mut chosen = Vec::new();
+        for _ in &request.vms {
+            let fits = |host: &usize| {
+                let has = |at: &usize| left[*at].0 >= floor && left[*at].1 > 0;
+                taken[*host] < most && around[*host].iter().all(has)
+            };
+            let host = (0..hosts).filter(fits).max_by_key(|host| left[own[*host]])?;
+            taken[host] += 1;
+            for at in &around[host] {
+                left[*at] = (left[*at].0 - floor, left[*at].1 - 1);
+            }
+            chosen.push(HostId(host as u32));
+        }
+        Some(chosen)
+    }
+}
+
 /// Each request's time, and whether it was accepted.
 fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration, bool)> {
     let mut random = SplitMix64::new(options.seed);
@@ -208,12 +241,27 @@ fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration,
         let mut request = tenant(&mut random, arrived);
         request.survival.host_permille = options.survival;
         arrived += 1;
-        let room = options.is_additive.then(|| Room::of(ledger));
+        let room = options.additive.as_ref().map(|_| Room::of(ledger));
+        let chooses = options.additive.as_deref() == Some("place");
+        let mut has_place = true;
+        if let Some(room) = room.as_ref().filter(|_| chooses) {
+            let most = request.vms.len() * usize::from(1000 - options.survival) / 1000;
+            match room.choose(&request, hosts as usize, most) {
+                Some(chosen) => {
+                    request.vms.iter_mut().zip(chosen).for_each(|(vm, host)| vm.host = Some(host));
+                }
+                None => has_place = false,
+            }
+        }
         let begin = now();
-        let answer = ledger.place(&request);
+        let answer = has_place.then(|| ledger.place(&request));
         let took = begin.elapsed();
+        if let Some(Err(refusal)) = answer.as_ref().filter(|_| chooses) {
+            panic!("the room promised it: {refusal}");
+        }
         let keeps = |placement: &Placement| room.is_none_or(|room| room.holds(&request, placement));
-        let is_accepted = answer.is_ok_and(|placement| keeps(&placement));
+        let is_accepted =
+            answer.is_some_and(|answer| answer.is_ok_and(|placement| keeps(&placement)));
         times.push((took, is_accepted));
         if !is_accepted {
             // Nothing happens if it was refused.

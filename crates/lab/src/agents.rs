@@ -9,6 +9,7 @@
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
 
+mod controlled;
 mod counts;
 mod desk;
 mod population;
@@ -21,6 +22,7 @@ use crate::sweep::{self, Identity};
 use crate::world::World;
 use crate::{Error, Options, binding, budget, child, failure, machine};
 pub(crate) use desk::{Desk, TenantOrder};
+use controlled::Controller;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -69,6 +71,8 @@ pub(crate) struct Agents {
     ask_at: Option<Instant>,
     /// The first refusal of a list.
     refusal: Option<Failure>,
+    /// The controller that they follow, if the scenario has one.
+    controller: Option<Controller>,
     /// What had to be done to end them.
     pub(crate) notes: Vec<String>,
 }
@@ -112,6 +116,7 @@ impl Agents {
             hosts: BTreeSet::new(),
             ask_at: None,
             refusal: None,
+            controller: None,
             notes: Vec::new(),
         }
     }
@@ -130,12 +135,27 @@ impl Agents {
         mount_bpffs()?;
         let mut agents = Self::none(run);
         agents.place = directory.to_path_buf();
-        write_shared_files(scenario, directory)?;
+        let is_followed = scenario.lab.controller;
+        if is_followed {
+            let uplinks: Vec<Rate> =
+                plan.uplink.iter().map(|link| scenario.topology.links[*link].rate).collect();
+            let controller =
+                Controller::start(scenario, &uplinks, options, world, directory, stop)?;
+            agents.controller = Some(controller);
+        } else {
+            write_shared_files(scenario, directory)?;
+        }
         for (host, name) in scenario.topology.hosts.iter().enumerate() {
-            let config = configuration(scenario, mechanism, options, plan, host, place);
+            let mut config = configuration(scenario, mechanism, options, plan, host, place);
+            if is_followed {
+                config = controlled::followed(config, directory, host);
+            }
             let file = directory.join(format!("h{host}.toml"));
             let text = toml::to_string(&config).expect("a configuration is plain data");
             write(&file, &text)?;
+            if let Some(controller) = &agents.controller {
+                controller.join(name, &file, world.host(host).path())?;
+            }
             let log = directory.join(format!("h{host}.log"));
             let namespace = world.host(host).path();
             agents.hosts.extend(sweep::identity(namespace));
@@ -157,6 +177,7 @@ impl Agents {
         for agent in &mut agents.agents {
             agent.wait_until_ready(until, stop)?;
         }
+        agents.wait_until_applied()?;
         Ok(agents)
     }
 
@@ -241,6 +262,8 @@ impl Agents {
             }
             let _ = agent.child.wait();
         }
+        // It may have been killed with the guardian of its host.
+        self.controller = None;
         let until = Instant::now() + if is_broken { Duration::ZERO } else { LEAVE };
         while Instant::now() < until && !sweep::processes_in(&self.hosts).is_empty() {
             std::thread::sleep(Duration::from_millis(10));
@@ -470,8 +493,8 @@ fn configuration(
         translation: translation(mechanism, v).unwrap_or_default(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
-        dscp: GuestDscp::default(),
         hoses: v.hoses.iter().map(hose).collect(),
+        dscp: GuestDscp::default(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),

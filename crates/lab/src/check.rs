@@ -8,7 +8,7 @@ use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
 use weir_model::scenario::{
-    Ecmp, FaultKind, Link, Mechanism, Memcached, Scenario, TrafficKind, Vm,
+    Ecmp, Fault, FaultKind, Link, Mechanism, Memcached, Scenario, TrafficKind, Vm,
 };
 
 /// Fails with the remedy if this machine cannot play `scenario`.
@@ -25,6 +25,7 @@ pub(crate) fn machine(
     priorities(scenario)?;
     paths(scenario)?;
     sockets(scenario)?;
+    controlled(scenario, mechanism)?;
     if !Uid::effective().is_root() {
         return Err(Error::NotRoot);
     }
@@ -153,6 +154,37 @@ fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> 
 /// Refuses a budget whose groups ports do not distinguish.
 fn budgets(scenario: &Scenario) -> Result<(), Error> {
     (0..scenario.vms.len()).try_for_each(|vm| budget::classes(scenario, vm).map(drop))
+}
+
+/// Refuses what a controller cannot tell a host.
+fn controlled(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
+    if !scenario.lab.controller || mechanism.row.is_none() {
+        return Ok(());
+    }
+    let comes =
+        |fault: &&Fault| matches!(fault.kind, FaultKind::StopVm { .. } | FaultKind::StartVm { .. });
+    let dies =
+        |fault: &&Fault| matches!(fault.kind, FaultKind::KillAgent { host: 0, guardian: true });
+    let of_vm = |vm: &&Vm| vm.budget.is_some() || !vm.outside.is_empty();
+    let what = if mechanism.translation.is_some() {
+        "a translation".to_owned()
+    } else if mechanism.reserves() {
+        "a reservation, whose rates are in the agents' files".to_owned()
+    } else if let Some(vm) = scenario.vms.iter().find(of_vm) {
+        format!("`{}` with `{}`", vm.name, if vm.budget.is_some() { "budget" } else { "outside" })
+    } else if let Some(vm) = scenario.vms.iter().find(|vm| vm.external.ceiling.is_some()) {
+        format!("`{}` with `external_ceiling`", vm.name)
+    } else if let Some(fault) = scenario.faults.iter().find(comes) {
+        format!("`{}` at {}", fault.kind.name(), fault.at)
+    } else if let Some(fault) = scenario.faults.iter().find(dies) {
+        format!("a guardian of the controller's host that is killed at {}", fault.at)
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unsupported {
+        what: format!("spec.lab has `controller: true` beside {what}"),
+        instead: "leave one of them out".into(),
+    })
 }
 
 /// Refuses several paths between hosts, since the lab is a tree.

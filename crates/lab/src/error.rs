@@ -53,6 +53,14 @@ pub enum Error {
         /// What its driver said.
         why: String,
     },
+    /// The controller ended, did not answer in time, or refused something.
+    #[error("the controller {what}:\n{tail}")]
+    Controller {
+        /// What it did.
+        what: String,
+        /// Its words, or the end of its log.
+        tail: String,
+    },
     /// A fault of the scenario could not be played.
     #[error(
         "cannot break `{part}` of VM {vm}: {why}; only ports that an agent shapes with HTB have all parts"

@@ -174,7 +174,7 @@ impl ControllerConfig {
         }
         let second = 1_000_000_000;
         let lease = self.lease.0.as_nanos();
-        if !(second..=60 * second).contains(&lease) || lease % second != 0 {
+        if !(second..=60 * second).contains(&lease) || !lease.is_multiple_of(second) {
             return Err(("lease", "write whole seconds, from 1s to 60s".into()));
         }
         if !(100..=10_000_000).contains(&self.history) {
@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_store_names_endpoints_and_a_prefix_and_mistakes_say_how_to_write_it() {
-        let read = EtcdAddress::parse("etcd://a,b:7,[2001:db8::1]:9,[::1]/cloud/one").expect("good");
+        let read =
+            EtcdAddress::parse("etcd://a,b:7,[2001:db8::1]:9,[::1]/cloud/one").expect("good");
         let names: Vec<(&str, u16)> =
             read.endpoints.iter().map(|(name, port)| (name.as_str(), *port)).collect();
         assert_eq!(names, [("a", 2379), ("b", 7), ("2001:db8::1", 9), ("::1", 2379)]);

@@ -75,6 +75,8 @@ pub struct Scenario {
     pub attacks: Vec<Attack>,
     /// Faults, in the order of time. Faults of agents need a mechanism with agents.
     pub faults: Vec<Fault>,
+    /// How the lab plays it. The simulator does not look at it.
+    pub lab: Lab,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
     /// How tenants are bound to queues, where a mechanism's label asks for it.
@@ -84,6 +86,13 @@ pub struct Scenario {
     pub congested: Vec<String>,
     /// Expectations of a good run.
     pub expect: Vec<Expectation>,
+}
+
+/// How the lab plays a scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lab {
+    /// Whether agents follow a real controller, instead of reading files.
+    pub controller: bool,
 }
 
 /// Nodes and links. Nodes are hosts first (`0..hosts.len()`), then switches.

@@ -1,7 +1,9 @@
 //! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be
 //! right.
 
-use weir_model::scenario::{Error, File, Scenario};
+use weir_core::host::HoseKey;
+use weir_model::scenario::{Error, File, Hoses, Scenario};
+use weir_units::{HoseId, Rate};
 
 /// A good file; line numbers are those of the comments.
 const GOOD: &str = "\
@@ -93,6 +95,35 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
     check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
     let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");
     check(&error, 25, "spec.mechanisms.0", "unknown translation `ecn`", "virtual-ecn");
+}
+
+#[test]
+fn a_hose_has_a_floor_at_either_end_and_its_own_cut() {
+    let (src, dst) = ("x-src, host: left-0, floor: share}", "x-dst, host: right-0, floor: share}");
+    let with = |out: &str, into: &str| {
+        let text =
+            GOOD.replacen(src, &format!("x-src, host: left-0, hoses: {{h: {{{out}}}}}}}"), 1);
+        text.replacen(dst, &format!("x-dst, host: right-0, hoses: {{h: {{{into}}}}}}}"), 1)
+    };
+    let scenario = &play(&with("floor_out: share", "floor_in: share / 2"), &[]).expect("good")[0];
+    let (hoses, rate) = (Hoses::of(scenario), Rate::from_mbps);
+    assert_eq!(hoses.of_pair(0, 1), HoseKey::Further(HoseId(0)));
+    assert_eq!((hoses.of_pair(1, 0), hoses.of_pair(0, 2)), (HoseKey::Default, HoseKey::Default));
+    let of = |vm| hoses.get(vm, HoseKey::Further(HoseId(0))).expect("it is in the hose");
+    assert_eq!((of(0).floor_out, of(1).floor_in), (rate(450), rate(225)));
+    let (from, to) = hoses.places(0, 1).expect("it covers the pair");
+    assert_eq!((hoses.list()[from], hoses.list()[to]), (of(0), of(1)));
+
+    let wrong = |out: &str, into: &str| play(&with(out, into), &[]).expect_err("a mistake");
+    let (field, other) = ("spec.tenants.x.vms.x-src.hoses.h", "floor_in: share / 2");
+    let error = wrong("floor_out: share", "floor_out: share");
+    check(&error, 12, field, "no VM receives in the hose `h`", "{floor_in: 50Mbit}");
+    check(&wrong("", other), 12, field, "has no floor", "{floor_out: 50Mbit}");
+    let error = wrong("floor: share, floor_out: share", other);
+    check(&error, 12, &format!("{field}.floor_out"), "`floor_out` beside `floor`", "keep `floor`");
+    // The core carries 900 Mbit/s of floors, and y needs 450 of them.
+    let error = wrong("floor_out: 460Mbit", "floor_in: 460Mbit");
+    assert!(error.message.contains("the floors need 910 Mb/s of link core"), "{error}");
 }
 
 #[test]

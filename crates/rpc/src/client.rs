@@ -445,7 +445,10 @@ mod tests {
             assert!(error.contains("write NAME:PORT"), "{error}");
         }
         let all = Server::parse_all("a.example:1, [2001:db8::1]:2").expect("two");
-        assert_eq!(all.iter().map(Server::shown).collect::<Vec<_>>(), ["a.example:1", "[2001:db8::1]:2"]);
+        assert_eq!(
+            all.iter().map(Server::shown).collect::<Vec<_>>(),
+            ["a.example:1", "[2001:db8::1]:2"]
+        );
         assert!(Server::parse_all("a:1,,b:2").is_err());
     }
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use weir_model::agent::{
-    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, GuestDscp, HoseConfig, Translation, VmConfig,
+    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, GuestDscp, HoseConfig, Translation,
+    VmConfig,
 };
 use weir_model::net::Mac;
 use weir_model::text::RateText;
@@ -183,8 +184,8 @@ fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
         translation: Translation::None,
         policing: None,
         budget: None,
-        dscp: GuestDscp::default(),
         hoses: local.hoses.iter().map(hose).collect(),
+        dscp: GuestDscp::default(),
     })
 }
 

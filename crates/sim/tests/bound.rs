@@ -44,7 +44,7 @@ fn phases(scenario: &Scenario, mechanism: &str) -> Vec<(f64, u32, Phase)> {
 
 #[test]
 fn a_tenant_with_a_queue_has_the_link_and_two_others_have_their_floors_at_once() {
-    let scenario = load("fig03c.yaml", &[("together", "0")]);
+    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1")]);
     let record = record(&scenario, LOOP);
     let of = |group, from, to| rate(&scenario, &record, group, from, to);
     let alone = of("alone", 5.0, 8.5);
@@ -61,7 +61,7 @@ fn a_tenant_with_a_queue_has_the_link_and_two_others_have_their_floors_at_once()
 
 #[test]
 fn without_a_queue_of_its_own_a_tenant_is_held_to_its_floor() {
-    let scenario = load("fig03c.yaml", &[("together", "0"), ("duration", "4s"), ("warmup", "1s")]);
+    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1"), ("duration", "4s"), ("warmup", "1s")]);
     let record = record(&scenario, LOOP);
     let alone = rate(&scenario, &record, "alone", 1.0, 4.0);
     assert!((285.0..=306.0).contains(&alone), "A has {alone:.0} Mbit/s in the first interval");
@@ -69,7 +69,7 @@ fn without_a_queue_of_its_own_a_tenant_is_held_to_its_floor() {
 
 #[test]
 fn a_tenant_passes_all_phases_and_none_is_in_a_queue_before_the_first_interval_ends() {
-    let scenario = load("fig03c.yaml", &[("together", "0"), ("duration", "6s")]);
+    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1"), ("duration", "6s")]);
     let phases = phases(&scenario, LOOP);
     let of_a: Vec<Phase> =
         phases.iter().filter(|(_, tenant, _)| *tenant == 0).map(|(.., phase)| *phase).collect();
@@ -106,7 +106,7 @@ fn tenants_of_a_fat_tree_stay_on_their_trees() {
 
 #[test]
 fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
-    let set = [("together", "0"), ("duration", "3s"), ("warmup", "1s")];
+    let set = [("together", "0"), ("waits", "1"), ("duration", "3s"), ("warmup", "1s")];
     let mut scenario = load("fig03c.yaml", &set);
     scenario.binding.shared_weight = 2;
     let at = phases(&scenario, "elasticswitch:floors@static")[0].0;
@@ -125,6 +125,6 @@ fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let scenario = load("fig03c.yaml", &[("together", "0"), ("duration", "5s"), ("warmup", "1s")]);
+    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1"), ("duration", "5s"), ("warmup", "1s")]);
     assert_eq!(record(&scenario, LOOP), record(&scenario, LOOP));
 }

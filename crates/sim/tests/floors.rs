@@ -75,3 +75,24 @@ fn a_floor_holds_over_a_round_trip_of_10_ms() {
         assert!(part >= 0.95, "X has {part} of its floor at {:?}", scenario.point);
     }
 }
+
+#[test]
+fn three_tiers_keep_the_floors_between_them_beside_a_flood_past_the_middle_one() {
+    let several = points("tiers.yaml", "14s").remove(0);
+    // The same floors, in one hose per VM.
+    let mut one = several.clone();
+    for vm in &mut one.vms {
+        (vm.floor_out, vm.floor_in) = (vm.floors_out(), vm.floors_in());
+        vm.hoses.clear();
+    }
+    let parts = |scenario: &Scenario| {
+        let record = run(scenario, "steady");
+        [("web-app", 240.0), ("app-db", 200.0)]
+            .map(|(group, floor)| mbps(scenario, &record, group, 4.0, 14.0) / floor)
+    };
+    let [to_app, to_db] = parts(&several);
+    assert!(to_app >= 0.95, "web servers reach the application with {to_app} of their floor");
+    assert!(to_db >= 0.95, "the application reaches the database with {to_db} of its floor");
+    let [_, to_db] = parts(&one);
+    assert!(to_db <= 0.85, "the flood to the database took nothing of its hose: {to_db}");
+}

@@ -59,6 +59,7 @@ pub fn dumbbell(n: usize) -> Scenario {
         vms,
         tenants: vec!["gold".into(), "bulk".into()],
         hoses: vec![],
+        lab: Default::default(),
         traffic,
         faults: vec![],
         mechanisms: vec![mechanism("none"), mechanism("elasticswitch")],

@@ -12,6 +12,7 @@
 //! Not here  Which queues are wanted: `weir_core::binding`. When hosts tag packets: the controller.
 //! Source    QShare §6. What each kind can do, and cannot: `docs/switches.md`.
 
+pub mod file;
 mod limit;
 pub mod linux;
 mod managed;

@@ -48,7 +48,8 @@
 //! paths yet. Agents from before kind 4 refuse a datagram that has one.
 //!
 //! **Reserved** fields are 0 in version 2. A record in which one is not 0 is refused. A *hose id*
-//! distinguishes the hoses of a VM; 0 is the only one today. A *level* is the share that a receiver
+//! distinguishes the hoses of a VM; agents leave it 0, because both find a pair's hose by themselves
+//! (docs/decisions/0026-several-hoses.md). A *level* is the share that a receiver
 //! lends above the floors of a path or of a VM, as 2048·log₂ of 1 + λ. An agent that begins to use
 //! a reserved field announces a higher version in octet 2, and uses the field only with peers that
 //! announce the same.

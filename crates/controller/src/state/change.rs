@@ -200,9 +200,11 @@ impl State {
             );
             return Err(Problem::new(422, "Immutable", "spec.tenant", detail));
         }
-        managed(spec.component.as_deref(), &spec.tenant, "spec.component")?;
-        if let Some(Spec::Vm(before)) = old.map(|old| &old.object.spec) {
-            managed(before.component.as_deref(), &before.tenant, "spec.component")?;
+        if !is_connected(spec, old) {
+            managed(spec.component.as_deref(), &spec.tenant, "spec.component")?;
+            if let Some(Spec::Vm(before)) = old.map(|old| &old.object.spec) {
+                managed(before.component.as_deref(), &before.tenant, "spec.component")?;
+            }
         }
         if let Some(reservation) = self.reserved.get(object.name()) {
             let detail = format!(
@@ -305,12 +307,19 @@ impl State {
     }
 }
 
+/// Whether a VM of a component only gets another network or cap: these its tenant does not say.
+fn is_connected(spec: &VmSpec, old: Option<&Stored>) -> bool {
+    let Some(Spec::Vm(before)) = old.map(|old| &old.object.spec) else { return false };
+    let (network, cap) = (spec.network.clone(), spec.cap);
+    before.component.is_some() && *spec == VmSpec { network, cap, ..before.clone() }
+}
+
 /// Refuses a VM that comes, changes and goes with its tenant.
 fn managed(component: Option<&str>, tenant: &str, field: &str) -> Result<(), Problem> {
     let Some(component) = component else { return Ok(()) };
     let detail = format!(
-        "a VM of the component `{component}` comes, changes and goes with the Tenant `{tenant}`: change \
-         spec.components there"
+        "a VM of the component `{component}` comes, changes and goes with the Tenant `{tenant}`, but for \
+         spec.network and spec.cap: change spec.components there"
     );
     Err(Problem::new(409, "Managed", field, detail))
 }

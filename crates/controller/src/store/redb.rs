@@ -313,6 +313,54 @@ mod tests {
     }
 
     #[test]
+    fn a_store_of_schema_1_gets_numbers_of_hosts_and_vms_once() {
+        let folder = folder("numbers");
+        let objects = [
+            ("Host/h1", r#"{"spec":{"slots":3}}"#),
+            ("Host/h0", r#"{"spec":{},"status":{"vms":2}}"#),
+            ("Tenant/gold", r#"{"spec":{}}"#),
+            ("VM/a", r#"{"spec":{"tenant":"gold"},"status":{"host":"h0"}}"#),
+        ];
+        let mut store = RedbStore::with("f".into(), opener(&folder), 1, &[]).expect("version 1");
+        let writes = objects.map(|(key, value)| Write::put(Table::Objects, key, value));
+        store.commit(&writes).expect("written");
+        drop(store);
+        let wanted = [
+            ("Host/h0", r#"{"spec":{},"status":{"number":0,"vms":2}}"#),
+            ("Host/h1", r#"{"spec":{"slots":3},"status":{"number":1}}"#),
+            ("Tenant/gold", r#"{"spec":{}}"#),
+            ("VM/a", r#"{"spec":{"tenant":"gold"},"status":{"host":"h0","number":0}}"#),
+        ];
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        let wanted = wanted.map(|(key, text)| (key.to_owned(), json(text)));
+        for _ in 0..2 {
+            let mut store = RedbStore::open(&folder.join("store.redb")).expect("it is upgraded");
+            let found = all(&mut store, Table::Objects, "").into_iter();
+            assert_eq!(found.map(|(key, text)| (key, json(&text))).collect::<Vec<_>>(), wanted);
+            let snapshot = store.snapshot().expect("open");
+            assert_eq!(schema_of(&*snapshot, "f").expect("a number"), SCHEMA);
+        }
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+
+    #[test]
+    fn an_object_of_an_older_store_that_is_damaged_is_named_and_nothing_is_upgraded() {
+        let folder = folder("damaged");
+        let mut store = RedbStore::with("f".into(), opener(&folder), 1, &[]).expect("version 1");
+        let writes = [("Host/h0", "{}"), ("VM/a", "{")];
+        store.commit(&writes.map(|(k, v)| Write::put(Table::Objects, k, v))).expect("written");
+        drop(store);
+        let error = RedbStore::open(&folder.join("store.redb")).err().expect("refused");
+        assert!(
+            matches!(&error, StoreError::Damaged { what, .. } if what.starts_with("VM/a: ")),
+            "{error}"
+        );
+        let mut store = RedbStore::with("f".into(), opener(&folder), 1, &[]).expect("version 1");
+        assert_eq!(all(&mut store, Table::Objects, "")[0], ("Host/h0".into(), "{}".into()));
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+
+    #[test]
     fn a_second_controller_cannot_open_the_store() {
         let folder = folder("twice");
         let _first = RedbStore::open(&folder.join("store.redb")).expect("the first");

@@ -3,7 +3,7 @@
 use super::share::{Claim, Shared, share};
 use super::site::{Site, Tenant, fabric};
 use super::{Numbers, Watch, lies, mean, part, quantile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_core::binding::{Binder, CardUse, Contender, Place, Why, Wish, score, usage_factor};
 use weir_core::ledger::{Direction, LinkId};
 use weir_model::scenario::Datacenter;
@@ -193,14 +193,14 @@ impl<'a> Play<'a> {
     fn look(&mut self) {
         let tenants = &self.site.tenants;
         let mut count = 0;
-        let mut codepoints = std::collections::BTreeSet::new();
+        let mut codepoints = BTreeSet::new();
         let mut groups = [[0usize; 2]; 2];
         for (tenant, of) in tenants.iter().enumerate() {
             let place = self.binder.place(of.id);
-            let has = match place {
-                Some(Place::Dedicated(codepoint)) => codepoints.insert(codepoint) || true,
-                other => other == Some(Place::Shared(Why::NeedsNone)),
-            };
+            if let Some(Place::Dedicated(codepoint)) = place {
+                codepoints.insert(codepoint);
+            }
+            let has = matches!(place, Some(Place::Dedicated(_) | Place::Shared(Why::NeedsNone)));
             self.had[tenant] += u32::from(has);
             count += usize::from(has);
             if of.needs.is_empty() {

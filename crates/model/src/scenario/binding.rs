@@ -8,7 +8,7 @@
 //! Promises  A tenant's packets stay on one tree, also where there are several ways.
 //! Not here  The law: `weir_core::binding`. Playing it.
 
-use super::{LinkDir, Scenario, Topology};
+use super::{LinkDir, Scenario, Topology, Vm};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::binding::LastQueue;
 use weir_core::ledger::{Cut, LinkId, Need};
@@ -119,13 +119,27 @@ impl Scenario {
                 }
             }
         }
-        let cut = |[senders, receivers]: &[BTreeSet<usize>; 2]| Cut {
-            senders: vms().filter(|vm| senders.contains(&vm.host)).map(|vm| vm.floor_out).sum(),
-            receivers: vms().filter(|vm| receivers.contains(&vm.host)).map(|vm| vm.floor_in).sum(),
+        // Each further hose has a cut of its own.
+        let further: BTreeSet<usize> = vms().flat_map(|vm| &vm.hoses).map(|own| own.hose).collect();
+        let of = |vm: &Vm, hose: Option<usize>| match hose {
+            None => (vm.floor_out, vm.floor_in),
+            Some(hose) => {
+                let own = vm.hoses.iter().find(|own| own.hose == hose);
+                own.map_or((Rate::ZERO, Rate::ZERO), |own| (own.floor_out, own.floor_in))
+            }
         };
+        let cut = |[senders, receivers]: &[BTreeSet<usize>; 2], hose: Option<usize>| {
+            let on = |side: &BTreeSet<usize>, vm: &&Vm| side.contains(&vm.host);
+            Cut {
+                senders: vms().filter(|vm| on(senders, vm)).map(|vm| of(vm, hose).0).sum(),
+                receivers: vms().filter(|vm| on(receivers, vm)).map(|vm| of(vm, hose).1).sum(),
+            }
+        };
+        let hoses = || [None].into_iter().chain(further.iter().copied().map(Some));
         let mut needs: BTreeMap<usize, [Rate; 2]> = BTreeMap::new();
         for (link, sides) in &sides {
-            needs.entry(link.link).or_default()[usize::from(link.reverse)] = cut(sides).need();
+            let need = hoses().map(|hose| cut(sides, hose).need()).sum();
+            needs.entry(link.link).or_default()[usize::from(link.reverse)] = need;
         }
         let need = |(link, [forward, backward]): (usize, [Rate; 2])| Need {
             link: LinkId(link as u32),
@@ -154,8 +168,8 @@ mod tests {
     #[test]
     fn a_link_is_reserved_for_the_smaller_side() {
         let two = "{dumbbell: {left: 2, right: 2, edge: 1Gbit, core: 1Gbit}}";
-        let vms = "{name: a, vms: [{name: l, hosts: [left-1, left-2], count: 3, floor_in: 50Mbit, \
-                   floor_out: 40Mbit}, {name: r, host: right-1, floor_in: 90Mbit, floor_out: 80Mbit}]}";
+        let vms = "{name: a, vms: [{name: l, hosts: [left-0, left-1], count: 3, floor_in: 50Mbit, \
+                   floor_out: 40Mbit}, {name: r, host: right-0, floor_in: 90Mbit, floor_out: 80Mbit}]}";
         let scenario = scenario(two, vms);
         let needs = scenario.needs(0);
         let of = |name: &str| {
@@ -165,8 +179,8 @@ mod tests {
         };
         let mbps = Rate::from_mbps;
         assert_eq!(of("core"), Some((mbps(90), mbps(80))), "left to right, and back");
-        assert_eq!(of("left-1"), Some((mbps(80), mbps(100))), "two of the three are there");
-        assert_eq!(of("right-2"), None, "no VM is there");
+        assert_eq!(of("left-0"), Some((mbps(80), mbps(100))), "two of the three are there");
+        assert_eq!(of("right-1"), None, "no VM is there");
     }
 
     #[test]

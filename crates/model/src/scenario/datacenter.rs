@@ -345,7 +345,7 @@ mod tests {
             ("spec: {headroom: 1}\n", [("k", "8")], 4, "spec.headroom", "from 0 to 0.9"),
             ("spec: {ratio: 3}\n", [("k", "8")], 0, "spec.ratio", "1, 4, 16"),
             ("", [("k", "7")], 0, "spec.k", "even"),
-            ("", [("kk", "7")], 0, "kk", "Known here: k"),
+            ("", [("kk", "7")], 0, "kk", "known here: k"),
             ("spec: {k: []}\n", [("slots", "7")], 0, "k", "a list of numbers"),
         ] {
             let error = file(spec, &sets).expect_err(spec);

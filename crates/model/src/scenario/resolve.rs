@@ -125,6 +125,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         traffic,
         attacks,
         faults,
+        lab: spec.lab,
         mechanisms,
         binding,
         congested,

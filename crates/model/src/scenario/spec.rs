@@ -54,6 +54,7 @@ pub(crate) struct Spec {
     pub(crate) attacks: Vec<attacks::AttackSpec>,
     pub(crate) faults: Vec<faults::FaultSpec>,
     pub(crate) sweep: Vec<Vec<(Word, Formula)>>,
+    pub(crate) lab: super::Lab,
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) binding: Option<binding::BindingSpec>,
     pub(crate) expect: Vec<ExpectSpec>,
@@ -198,6 +199,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         "attacks",
         "faults",
         "sweep",
+        "lab",
         "mechanisms",
         "binding",
         "expect",
@@ -223,11 +225,27 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         attacks: list("attacks")?.iter().map(attacks::attack).collect::<Result<_, _>>()?,
         faults: list("faults")?.iter().map(faults::fault).collect::<Result<_, _>>()?,
         sweep: spec.get("sweep").map_or(Ok(Vec::new()), |f| sweep(&f))?,
+        lab: spec.get("lab").map_or(Ok(super::Lab::default()), |f| lab(&f))?,
         mechanisms: words("mechanisms")?,
         binding: spec.get("binding").map(|f| binding::binding(&f)).transpose()?,
         expect: list("expect")?.iter().map(expect).collect::<Result<_, _>>()?,
         whole: Word { text: String::new(), place: field.node.place.clone(), path: field.path },
     })
+}
+
+/// `{controller: true}`.
+fn lab(field: &Field<'_>) -> Result<super::Lab, Error> {
+    let table = field.table(&["controller"])?;
+    let Some(switch) = table.get("controller") else { return Ok(super::Lab::default()) };
+    let controller = match switch.text()? {
+        "true" => true,
+        "false" => false,
+        other => {
+            let message = format!("`{other}` is neither true nor false");
+            return Err(switch.error(message, "write `controller: true`, or leave it out"));
+        }
+    };
+    Ok(super::Lab { controller })
 }
 
 /// Any single value.

@@ -46,6 +46,8 @@ pub struct Follower {
     facts: Facts,
     desk: Arc<Desk>,
     kept: Kept,
+    /// So long before its end a certificate is renewed, milliseconds.
+    renew_before: u64,
 }
 
 /// How a stream ended.
@@ -70,7 +72,19 @@ impl Follower {
     ) -> Result<Self, ClientError> {
         let servers = Server::parse_all(server)?;
         let kept = home.kept()?;
-        Ok(Self { servers, home, facts, desk, kept })
+        Ok(Self { servers, home, facts, desk, kept, renew_before: LIFE / 2 })
+    }
+
+    /// The same that renews a certificate so long before it ends, in milliseconds, instead of at half of
+    /// its life.
+    #[must_use]
+    pub fn renewing_before(self, renew_before: u64) -> Self {
+        Self { renew_before, ..self }
+    }
+
+    /// So long before its end a certificate is renewed, milliseconds.
+    pub const fn renews_before(&self) -> u64 {
+        self.renew_before
     }
 
     /// Follows for ever.
@@ -135,7 +149,7 @@ impl Follower {
             standing.trouble = None;
         });
         tracing::info!("follows the controller at {}", self.servers[0].shown());
-        let mut renew_at = until.as_millis().saturating_sub(LIFE / 2);
+        let mut renew_at = until.as_millis().saturating_sub(self.renew_before);
         loop {
             let present = now();
             let left = until.as_millis().saturating_sub(present.as_millis());

@@ -153,7 +153,7 @@ fn member(scenario: &Scenario, tenant: usize) -> Member {
     Member {
         tenant: TenantId(tenant as u32),
         needs: scenario.needs(tenant),
-        payment: vms().map(|vm| vm.floor_out.max(vm.floor_in)).sum(),
+        payment: vms().map(|vm| vm.floors_out().max(vm.floors_in())).sum(),
         wish,
         hosts: vms().map(|vm| HostId(vm.host as u32)).collect(),
     }

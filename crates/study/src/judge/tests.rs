@@ -74,6 +74,38 @@ fn who_gives_way_for_a_while_is_judged_in_that_while_and_the_total_all_the_time(
 }
 
 #[test]
+fn a_tenants_floor_is_that_of_all_its_vms_on_a_link() {
+    let scenario = dumbbell(2);
+    // One of Y's VMs has nearly all that both are promised: the tenant lacks nothing.
+    let unfair = run(&scenario, &steady(&scenario, &[100.0, 90.0, 1.0]));
+    close(unfair.summary["tenant_floor_ratio"], 91.0 / 90.0);
+    assert!(unfair.summary["worst_pair_ratio"] < 0.1);
+    let mut observed = steady(&scenario, &[45.0, 77.5, 77.5]);
+    let starved = run(&scenario, &observed);
+    close(starved.summary["tenant_floor_ratio"], 0.5);
+    close(starved.summary["tenant_floor_p1"], 0.5);
+    assert!(!starved.summary.contains_key("unbound_octets"), "no tenant is bound");
+    // For half a second of nine X has nothing: that is one of eighteen windows.
+    observed = steady(&scenario, &[100.0, 50.0, 50.0]);
+    observed.flows[0].octets[50..55].fill(0);
+    let paused = run(&scenario, &observed);
+    close(paused.summary["tenant_floor_p1"], 0.0);
+    close(paused.summary["tenant_floor_p10"], 100.0 / 90.0);
+    close(paused.summary["tenant_floor_100ms_p1"], 0.0);
+}
+
+#[test]
+fn a_link_that_rests_for_a_twentieth_of_the_time_is_full_in_the_rest() {
+    let scenario = dumbbell(2);
+    let mut observed = steady(&scenario, &[100.0, 50.0, 50.0]);
+    observed.links[2].octets[20..25].fill(0);
+    let run = run(&scenario, &observed);
+    close(run.summary["link_100ms_p1"], 0.0);
+    close(run.summary["link_100ms_p15"], 1.0);
+    close(run.summary["link_utilisation"], 85.0 / 90.0);
+}
+
+#[test]
 fn a_starved_vm_breaks_its_floor() {
     let scenario = dumbbell(2);
     let run = run(&scenario, &steady(&scenario, &[9.0, 95.5, 95.5]));

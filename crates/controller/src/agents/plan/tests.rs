@@ -2,7 +2,7 @@ use super::*;
 use crate::state::{Action, Actor, Limits, Request, Role, State};
 use serde_json::{Value, json};
 use weir_model::objects::{API_VERSION, read};
-use weir_rpc::messages::Known;
+use weir_rpc::messages::{HoseEnd, Known};
 
 const NOW: Moment = Moment::from_millis(1_800_000_000_000);
 
@@ -191,6 +191,58 @@ fn a_tenant_reaches_its_hosts_alone_with_the_keys_of_its_pairs() {
     assert_eq!(red.hosts[0].keys, world.hosts["h1"].1["red"].hosts[0].keys, "one key for both");
     assert_eq!(world.applied("a").0, Truth::True);
     assert_eq!(world.sent("h0"), [], "nothing is sent twice");
+}
+
+#[test]
+fn hosts_hear_of_the_hoses_of_components_and_a_shift_between_hoses_waits_for_the_other_host() {
+    const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
+    let mut world = World::new();
+    HOSTS.iter().for_each(|host| world.connect(host));
+    let tenant = |hose: &str| {
+        let hose = |out: &str, into: &str| json!([{"name": hose, "floor": {"out": out, "in": into}}]);
+        let components = json!([
+            {"name": "web", "vms": 1, "hoses": hose("800Mbit", "0bit")},
+            {"name": "db", "vms": 1, "hoses": hose("0bit", "800Mbit")},
+        ]);
+        // One VM per host.
+        let survival = json!({"hostPercent": 50});
+        object("Tenant", "red", json!({"components": components, "survival": survival}))
+    };
+    world.apply(vec![tenant("a")]);
+    world.converge(&HOSTS);
+    let end = |world: &World, name: &str| {
+        let mut all = world.hosts.iter().filter_map(|(_, (_, has))| has.get("red"));
+        let of = |state: &Tenant| {
+            let vm = state.vms.iter().find(|vm| vm.name == name)?;
+            Some((vm.hoses.clone(), vm.local.clone()?.hoses))
+        };
+        all.find_map(of).expect("its own host knows it")
+    };
+    let (ends, floors) = end(&world, "red-web-0");
+    let named = |name: &str, sends, receives| HoseEnd { name: name.into(), sends, receives };
+    assert_eq!(ends, [named("", false, false), named("a", true, false)]);
+    let rates = (floors[0].name.as_str(), floors[0].floor_out, floors[0].floor_in);
+    assert_eq!(rates, ("a", 800_000_000, 0));
+    assert_eq!(end(&world, "red-db-0").0[1], named("a", false, true));
+
+    // The same rates in another hose: neither host may have them while the other has the former ones.
+    world.apply(vec![tenant("b")]);
+    let first: Vec<Tenant> = HOSTS.iter().flat_map(|host| world.sent(host)).collect();
+    assert!(first.iter().all(|state| state.name == "red") && !first.is_empty());
+    let raised = first.iter().flat_map(|state| &state.vms).filter_map(|vm| vm.local.as_ref());
+    let raised = raised.filter(|local| local.hoses.iter().any(|hose| hose.name == "b"));
+    assert!(raised.count() < 2, "one of them waits for the other: {first:?}");
+    for host in HOSTS {
+        let of: Vec<Tenant> = first
+            .iter()
+            .filter(|state| state.vms.iter().any(|vm| vm.host == host && vm.local.is_some()))
+            .cloned()
+            .collect();
+        world.answer(host, &of, None);
+    }
+    world.converge(&HOSTS);
+    assert_eq!(end(&world, "red-web-0").1[0].name, "b");
+    assert_eq!(world.applied("red-web-0").0, Truth::True);
 }
 
 #[test]

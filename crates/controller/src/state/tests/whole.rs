@@ -104,6 +104,15 @@ fn a_vm_of_a_component_changes_and_goes_with_its_tenant_only() {
     };
     let mut vm = read_back(&world);
     world.ask(operator(), put(vm.clone())).expect("what is there already may be applied");
+    let network = json!({"port": "tap7", "addresses": ["10.0.0.7"]});
+    vm["spec"]["network"] = network.clone();
+    world.ask(operator(), put(vm)).expect("its tenant does not say how it is joined to the network");
+    let mut vm = read_back(&world);
+    assert_eq!(vm["spec"]["network"], network);
+    world.apply("Tenant", "t", tenant(2, "90Mbit"));
+    assert_eq!(read_back(&world)["spec"]["network"], network, "it stays with the VM");
+    world.apply("Tenant", "t", tenant(2, "100Mbit"));
+    vm["metadata"]["resourceVersion"] = Value::Null;
     vm["spec"]["floor"]["out"] = "1Mbit".into();
     let problem = world.ask(operator(), put(vm)).expect_err("another floor");
     assert_eq!((problem.reason, problem.field.as_str()), ("Managed", "spec.component"));

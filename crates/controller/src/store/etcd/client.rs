@@ -98,11 +98,7 @@ impl Client {
     }
 
     /// Prolongs a lease. False if it has ended.
-    pub(super) async fn keep_alive(
-        &self,
-        id: i64,
-        patience: Duration,
-    ) -> Result<bool, StoreError> {
+    pub(super) async fn keep_alive(&self, id: i64, patience: Duration) -> Result<bool, StoreError> {
         let once = |mut grpc: Grpc| async move {
             let path = PathAndQuery::from_static(messages::KEEP_ALIVE);
             let said = Request::new(tokio_stream::once(LeaseRequest { id }));
@@ -151,7 +147,8 @@ impl Client {
             let asked = asked.clone();
             async move {
                 let path = PathAndQuery::from_static(path);
-                let answer = grpc.unary(Request::new(asked), path, Prost::<A, B>::default()).await?;
+                let answer =
+                    grpc.unary(Request::new(asked), path, Prost::<A, B>::default()).await?;
                 Ok(answer.into_inner())
             }
         };
@@ -180,7 +177,9 @@ impl Client {
             let status = match answer {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(status)) => status,
-                Err(_) => Status::deadline_exceeded(format!("no answer in {} ms", left.as_millis())),
+                Err(_) => {
+                    Status::deadline_exceeded(format!("no answer in {} ms", left.as_millis()))
+                }
             };
             if is_final(&status) {
                 return Err(self.refused(&status));

@@ -1,8 +1,8 @@
 //! What others commit, in order and whole.
 
 use super::client::Client;
-use super::messages::{Event, WatchCreate, WatchResponse, after};
 use super::lead::Bell;
+use super::messages::{Event, WatchCreate, WatchResponse, after};
 use super::pack::Log;
 use crate::store::{Changes, Table, Write};
 use std::collections::BTreeMap;
@@ -104,11 +104,7 @@ impl Gatherer {
     /// The three tables stand side by side, and nothing between them.
     fn wanted(&self) -> WatchCreate {
         let [first, .., last] = TABLES.map(|table| format!("{}{}/", self.prefix, table.name()));
-        WatchCreate {
-            key: first.into_bytes(),
-            range_end: after(&last),
-            start_revision: self.from,
-        }
+        WatchCreate { key: first.into_bytes(), range_end: after(&last), start_revision: self.from }
     }
 
     /// The commits that end in a message, and whether the watch goes on.

@@ -55,7 +55,9 @@ impl Candidate {
             match self.stand().await {
                 Ok(Some((lease, term, until))) => self.reign(lease, term, until).await,
                 Ok(None) => {}
-                Err(error) => self.stands(Standing::Follows { leader: None, why: error.to_string() }),
+                Err(error) => {
+                    self.stands(Standing::Follows { leader: None, why: error.to_string() })
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
@@ -121,6 +123,7 @@ impl Candidate {
         tracing::info!("leads, term {term}");
         self.stands(Standing::Leads { term });
         let part = self.lease / 3;
+        let mut trouble = "it was paused".to_owned();
         let why = loop {
             let doubted = tokio::select! {
                 () = tokio::time::sleep_until(until - part * 2) => false,
@@ -129,7 +132,7 @@ impl Candidate {
             let began = Instant::now();
             let left = until.saturating_duration_since(began);
             if left.is_zero() {
-                break "this controller could not prolong its lease in time".to_owned();
+                break format!("this controller could not prolong its lease in time: {trouble}");
             }
             if doubted && self.is_replaced(term, left).await {
                 break "somebody removed its key".into();
@@ -139,8 +142,7 @@ impl Candidate {
                 Ok(true) if Instant::now() < until => until = began + self.lease,
                 Ok(true) => break "this controller was paused beyond its lease".into(),
                 Ok(false) => break "its lease ended".into(),
-                Err(error) if Instant::now() >= until => break error.to_string(),
-                Err(_) => {}
+                Err(error) => trouble = error.to_string(),
             }
         };
         tracing::warn!("leads no longer: {why}");

@@ -21,15 +21,15 @@ mod pack;
 mod tests;
 
 use super::{
-    Changes, Leader, SCHEMA, Snapshot, Standing, Store, StoreError, Table, UPGRADES, Write, prepare,
-    schema_of,
+    Changes, Leader, SCHEMA, Snapshot, Standing, Store, StoreError, Table, UPGRADES, Write,
+    prepare, schema_of,
 };
 use client::Client;
 use feed::Feed;
 use lead::{Bell, Candidate, Sign};
 use messages::{
-    KeyValue, Piece, RangeRequest, TxnRequest, TxnResponse, after, changed, created, delete, exists,
-    get, is, put,
+    KeyValue, Piece, RangeRequest, TxnRequest, TxnResponse, after, changed, created, delete,
+    exists, get, is, put,
 };
 use pack::{Deleted, Log, nested, pieces};
 use prost::Message as _;
@@ -256,7 +256,8 @@ impl EtcdStore {
     /// What is there now, also in the middle of a large batch.
     fn at_newest(&mut self) -> Result<EtcdSnapshot, StoreError> {
         let key = self.keys.leader().into_bytes();
-        let found = self.wait(self.client.range(RangeRequest { key, ..Default::default() }, PATIENCE))?;
+        let found =
+            self.wait(self.client.range(RangeRequest { key, ..Default::default() }, PATIENCE))?;
         let revision = found.header.map_or(0, |header| header.revision);
         let (client, handle) = (Arc::clone(&self.client), self.handle().clone());
         Ok(EtcdSnapshot { client, handle, keys: self.keys.clone(), revision })
@@ -304,7 +305,10 @@ impl EtcdStore {
         }
         let wipe = TxnRequest {
             compare: vec![self.leads(), created(self.keys.pending(), 0)],
-            success: vec![delete(self.keys.pieces(), after(&self.keys.pieces())), get(self.keys.log())],
+            success: vec![
+                delete(self.keys.pieces(), after(&self.keys.pieces())),
+                get(self.keys.log()),
+            ],
             failure: Vec::new(),
         };
         let wiped = self.txn(wipe)?;
@@ -341,7 +345,8 @@ impl EtcdStore {
             };
             let done = self.txn(txn)?;
             // The answer to an earlier attempt may have been lost.
-            if !done.succeeded && !(last && done.read(0).is_some_and(|kv| is_of(kv, id))) {
+            let was_done = last && done.read(0).is_some_and(|kv| is_of(kv, id));
+            if !done.succeeded && !was_done {
                 self.look.notify_one();
                 return Err(StoreError::Fenced);
             }

@@ -145,7 +145,10 @@ mod tests {
             (0..7000).map(|n| Write::put(Table::Audit, format!("{n:06}"), "x")).collect();
         let all = pieces(&batch, 1 << 20);
         assert_eq!(all.iter().map(|p| p.records.len()).collect::<Vec<_>>(), [3000, 3000, 1000]);
-        let thick = [Write::put(Table::Audit, "1", vec![b'x'; 900]), Write::put(Table::Audit, "2", vec![b'x'; 900])];
+        let thick = [
+            Write::put(Table::Audit, "1", vec![b'x'; 900]),
+            Write::put(Table::Audit, "2", vec![b'x'; 900]),
+        ];
         assert_eq!(pieces(&thick, 1000).len(), 2);
         let mut log = Log { id: String::new(), more: false, deleted: Vec::new() };
         let top = nested(operations("p", all[0].records.clone(), &mut log));

@@ -86,7 +86,9 @@ fn a_commit_is_read_back_by_another_controller_whole_and_in_order_of_keys() {
     };
     assert_eq!(commits.iter().map(keys).collect::<Vec<_>>(), [vec!["VM/a", "VM/b"], vec!["VM/a"]]);
     assert_eq!(all(&mut second, Table::Objects).len(), 1);
-    assert!(matches!(second.standing(), Standing::Follows { leader: Some(l), .. } if l.name == "a"));
+    assert!(
+        matches!(second.standing(), Standing::Follows { leader: Some(l), .. } if l.name == "a")
+    );
     let refused = second.commit(&[Write::put(Table::Objects, "VM/c", "3")]);
     assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
 }
@@ -98,8 +100,9 @@ fn a_batch_beyond_what_etcd_takes_at_once_is_one_commit_for_all() {
     let mut second = open(&etcd, "b");
     drop(second.follow().expect("it can be read"));
     let thick = "x".repeat(600);
-    let batch: Vec<Write> =
-        (0..7000).map(|n| Write::put(Table::Objects, format!("VM/{n:05}"), thick.as_str())).collect();
+    let batch: Vec<Write> = (0..7000)
+        .map(|n| Write::put(Table::Objects, format!("VM/{n:05}"), thick.as_str()))
+        .collect();
     first.commit(&batch).expect("4 MB are written");
     let commits = told(&mut second, 7000);
     assert_eq!(commits.iter().map(Vec::len).collect::<Vec<_>>(), [7000], "nobody sees a part");
@@ -123,8 +126,9 @@ fn a_batch_beyond_what_etcd_takes_at_once_is_one_commit_for_all() {
 #[test]
 fn a_large_batch_whose_writer_dies_is_there_whole_if_it_was_decided_and_else_not_at_all() {
     let etcd = Etcd::start();
-    let batch =
-        |value: &str| (0..4000).map(|n| Write::put(Table::Objects, format!("VM/{n}"), value)).collect();
+    let batch = |value: &str| {
+        (0..4000).map(|n| Write::put(Table::Objects, format!("VM/{n}"), value)).collect()
+    };
     for is_decided in [false, true] {
         let mut first = match is_decided {
             false => made(&etcd),
@@ -160,7 +164,10 @@ fn a_transaction_that_comes_late_or_from_a_leader_whose_key_is_gone_changes_noth
     first.log = log;
     let piece = pieces(&[Write::put(Table::Objects, "VM/a", "0")], ONCE).remove(0);
     let late = first.at_once(piece, &id);
-    assert!(matches!(&late, Err(StoreError::Refused { what, .. }) if what.contains("late")), "{late:?}");
+    assert!(
+        matches!(&late, Err(StoreError::Refused { what, .. }) if what.contains("late")),
+        "{late:?}"
+    );
     assert_eq!(all(&mut first, Table::Objects)["VM/a"], "1");
     let log = first.log;
     first.commit(&[Write::put(Table::Objects, "VM/a", "2")]).expect("it goes on after a look");
@@ -202,7 +209,8 @@ fn records_of_an_older_schema_are_upgraded_by_the_leader_and_once() {
     let etcd = Etcd::start();
     let mut store = open(&etcd, "a");
     store.lead(SOON).expect("nobody else does");
-    let host = json!({"apiVersion": "weir/v1", "kind": "Host", "metadata": {"name": "h"}, "status": {}});
+    let host =
+        json!({"apiVersion": "weir/v1", "kind": "Host", "metadata": {"name": "h"}, "status": {}});
     let old = [
         Write::put(Table::Meta, "schema", "1"),
         Write::put(Table::Objects, "Host/h", host.to_string()),
@@ -240,7 +248,8 @@ fn a_follower_tells_its_readers_the_same_changes_under_the_same_versions_as_the_
     let mut known: BTreeMap<(Kind, String), _> = BTreeMap::new();
     let vm = |floor: &str| json!({"tenant": "t", "floor": {"out": floor}});
     let delete = |name: &str| Action::Delete { kind: Kind::Vm, name: name.into(), seen: None };
-    let whole = |vms: u32| json!({"components": [{"name": "c", "vms": vms, "floor": {"out": "1Mbit"}}]});
+    let whole =
+        |vms: u32| json!({"components": [{"name": "c", "vms": vms, "floor": {"out": "1Mbit"}}]});
     for action in [
         put_object("Host", "h", json!({"switch": "s", "rate": "1Gbit", "slots": 9})),
         put_object("Tenant", "t", json!({})),
@@ -257,7 +266,8 @@ fn a_follower_tells_its_readers_the_same_changes_under_the_same_versions_as_the_
         expected.extend(state.keep().events);
         while found.len() < expected.len() {
             for commit in told(&mut second, 1) {
-                let news = published(commit, &|kind, name| known.get(&(kind, name.into())).cloned());
+                let news =
+                    published(commit, &|kind, name| known.get(&(kind, name.into())).cloned());
                 for event in news.expect("records make sense").events {
                     let key = (event.stored.object.kind(), event.stored.object.name().to_owned());
                     match event.kind {

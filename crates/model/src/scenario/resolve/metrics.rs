@@ -71,8 +71,7 @@ const RUN: [&str; 63] = [
     "false_losses",
 ];
 /// Metrics of a datacenter of tenants, which has no traffic: see [`crate::scenario::Datacenter`].
-const DATACENTER: [&str; 37] = [
-    "tenant_floor_ratio",
+const DATACENTER: [&str; 36] = [
     "tenants",
     "tenants_refused",
     "slots_used",

@@ -69,6 +69,18 @@ fn sending() -> SendView {
     }
 }
 
+#[test]
+fn a_pair_of_a_further_hose_names_it_first() {
+    let hose = HoseKey::Further(weir_units::HoseId(3));
+    let view = PairView { pair: PAIR, hose, send: Some(sending()), receive: None };
+    let first = |named| reasons(&view, named, &facts(None)).remove(0);
+    let named = first(Named { hose: Some("web-db"), ..NAMED });
+    assert!(named.starts_with("web sends and db receives in the hose `web-db`: "), "{named}");
+    let unnamed = first(NAMED);
+    assert!(unnamed.contains("in the hose hose3: "), "without a name its number: {unnamed}");
+    assert_eq!(summary(&view).hose, Some(weir_units::HoseId(3)));
+}
+
 fn told(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) -> Vec<String> {
     let view = PairView { pair: PAIR, hose: HoseKey::Tenant, send, receive };
     reasons(&view, NAMED, facts)
