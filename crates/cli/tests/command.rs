@@ -510,3 +510,26 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!(process.status.code(), Some(0), "{}", stderr(&process));
     assert_eq!(stderr(&process), "");
 }
+
+const SWITCHES: &str = "owner = \"ctl\"\nstate = \"DIR/state\"\n[switch.leaf]\nkind = \"linux-tc\"\n\
+                        ports = { swp1 = \"100Mbit\" }\n";
+const QUEUES: &str = "[port.swp1]\nrate = \"100Mbit\"\nweights = { 0 = 1, 1 = 3 }\n\
+                      codepoints = { 11 = 1 }\n";
+
+#[test]
+fn a_switchs_files_are_read_before_anything_is_done() {
+    let folder = Folder::new("switch-files");
+    let at = |name: &str| folder.0.join(name).display().to_string();
+    std::fs::write(at("s.toml"), SWITCHES).unwrap();
+    std::fs::write(at("q.toml"), QUEUES.replace('3', "three")).unwrap();
+    let (switches, wanted) = (at("s.toml"), at("q.toml"));
+    let common = ["--switches", &switches, "--wanted", &wanted];
+    let output = weir(&[&["switch", "apply", "spine"], &common[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("q.toml"), "{}", stderr(&output));
+    std::fs::write(&wanted, QUEUES).unwrap();
+    let output = weir(&[&["plan", "--switch", "spine"], &common[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no switch `spine`, only leaf"), "{}", stderr(&output));
+    assert_eq!(weir(&["plan", "--switch", "leaf"]).status.code(), Some(2), "--wanted is missing");
+}

@@ -23,7 +23,7 @@ fn run(octets: &[u8]) {
         texts += match answer {
             Answer::Link(l) => l.device.name.len() + l.kind.len() + l.alias.len(),
             Answer::Qdisc(q) => q.kind.len(),
-            Answer::Filter(f) => f.kind.len() + f.redirect.map_or(0, |(_, note)| note.len()),
+            Answer::Filter(f, _) => f.kind.len() + f.redirect.map_or(0, |(_, note)| note.len()),
             Answer::Fq(..) | Answer::Class(_) | Answer::Verdict(_) | Answer::Other(_) => 0,
         };
         assert!(count * HEADER <= octets.len(), "more messages than headers");

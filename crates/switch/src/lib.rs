@@ -299,6 +299,12 @@ pub trait Backend {
     /// The state without Weir: as it is now, without what is Weir's.
     fn save(&mut self, limit: &Limit) -> Result<Self::Saved, Failed>;
 
+    /// Whether this state has the port.
+    fn covers(saved: &Self::Saved, port: &PortName) -> bool;
+
+    /// Adds to `saved` the ports of `now` that it does not have: they came later.
+    fn extend(saved: &mut Self::Saved, now: Self::Saved);
+
     /// Leaves an owner's mark. It is there already, or it is made.
     fn mark(&mut self, owner: &Owner, limit: &Limit) -> Result<(), Failed>;
 

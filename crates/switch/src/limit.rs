@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// When a call should have ended.
 ///
 /// It is looked at before each request to a switch, and bounds the wait for its answer where the
-/// switch is remote. A request to this machine's kernel is not cut short: at most one second.
+/// switch is remote. A request to this machine's kernel is not cut short: it fails by
+/// itself after [`ANSWER_LIMIT_S`](weir_dataplane::nl::ANSWER_LIMIT_S).
 #[derive(Clone, Copy, Debug)]
 pub struct Limit(Instant);
 

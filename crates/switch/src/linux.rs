@@ -96,6 +96,9 @@ struct Read {
     others: Vec<String>,
 }
 
+/// Kinds of the root qdiscs before Weir, by port.
+type Saved = BTreeMap<String, String>;
+
 /// A Linux box as a switch: the network namespace of the thread that opened it.
 pub struct LinuxTc {
     socket: Socket,
@@ -106,6 +109,8 @@ pub struct LinuxTc {
     /// Kinds of the root qdiscs of ports that are not Weir's.
     roots: BTreeMap<PortName, String>,
     others: Vec<String>,
+    /// Ports with a mark.
+    marked: BTreeSet<PortName>,
 }
 
 impl LinuxTc {
@@ -116,7 +121,8 @@ impl LinuxTc {
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let (devices, trees, roots) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let socket = Socket::open()?;
-        Ok(Self { socket, settings, devices, trees, roots, others: Vec::new() })
+        let (others, marked) = (Vec::new(), BTreeSet::new());
+        Ok(Self { socket, settings, devices, trees, roots, others, marked })
     }
 
     fn class(&self, port: &PortQueues, weight: u16) -> Class {
@@ -254,12 +260,17 @@ impl LinuxTc {
     }
 
     /// Appends one change.
-    fn write(&mut self, batch: &mut Batch, change: &Change, after: &SwitchConfig) {
+    fn write(&mut self, batch: &mut Batch, change: &Change, group: &Group<'_, Saved>) {
+        let after = group.after;
         let name = &change.port;
         let Some(port) = after.ports.get(name) else { return };
         let Some(device) = self.devices.get(name).cloned() else { return };
         if let What::Rate { was: None, .. } = change.what {
             batch.add_htb(&device, HANDLE, 0);
+            // A port that came after the others were marked.
+            if self.marked.insert(name.clone()) {
+                batch.add_alternative(&device, &mark_of(group.owner, &device));
+            }
             let tree = Tree { device: device.clone(), filters: BTreeMap::new() };
             self.trees.insert(name.clone(), tree);
         }
@@ -309,13 +320,17 @@ impl LinuxTc {
 
     fn marks(&self, owner: &Owner, mut each: impl FnMut(&Device, String)) {
         for device in self.devices.values() {
-            each(device, format!("{MARK}{owner}.{}", device.name));
+            each(device, mark_of(owner, device));
         }
     }
 }
 
 /// What an owner's mark begins with. It is an alternative name of each port, `weir.OWNER.PORT`.
 const MARK: &str = "weir.";
+
+fn mark_of(owner: &Owner, device: &Device) -> String {
+    format!("{MARK}{owner}.{}", device.name)
+}
 
 fn owner_of(alternative: &str) -> Option<String> {
     let (owner, _) = alternative.strip_prefix(MARK)?.split_once('.')?;
@@ -363,7 +378,7 @@ fn pause() {
 }
 
 impl Backend for LinuxTc {
-    type Saved = BTreeMap<String, String>;
+    type Saved = Saved;
 
     const PROVES: bool = true;
 
@@ -376,6 +391,7 @@ impl Backend for LinuxTc {
         self.devices.clear();
         self.trees.clear();
         self.roots.clear();
+        self.marked.clear();
         let mut found = Found {
             able: Abilities {
                 ports: BTreeMap::new(),
@@ -395,7 +411,12 @@ impl Backend for LinuxTc {
         for (name, settings) in self.settings.ports.clone() {
             let Some(link) = links.get(&*name.0) else { continue };
             let device = link.device.clone();
-            found.owners.extend(link.alternatives.iter().filter_map(|name| owner_of(name)));
+            let owners: Vec<String> =
+                link.alternatives.iter().filter_map(|name| owner_of(name)).collect();
+            if !owners.is_empty() {
+                self.marked.insert(name.clone());
+            }
+            found.owners.extend(owners);
             let able = PortAbilities {
                 rate: settings.rate,
                 queues: settings.queues,
@@ -437,6 +458,16 @@ impl Backend for LinuxTc {
         Ok(self.roots.iter().map(|(name, kind)| (name.to_string(), kind.clone())).collect())
     }
 
+    fn covers(saved: &Self::Saved, port: &PortName) -> bool {
+        saved.contains_key(&*port.0)
+    }
+
+    fn extend(saved: &mut Self::Saved, now: Self::Saved) {
+        for (port, kind) in now {
+            saved.entry(port).or_insert(kind);
+        }
+    }
+
     fn mark(&mut self, owner: &Owner, _: &Limit) -> Result<(), Failed> {
         self.unmark(owner, &Limit::after(Duration::from_secs(1)))?;
         let mut batch = Batch::new();
@@ -463,7 +494,7 @@ impl Backend for LinuxTc {
         }
         let mut batch = Batch::new();
         for change in group.changes {
-            self.write(&mut batch, change, group.after);
+            self.write(&mut batch, change, group);
         }
         self.send(&batch, Step::Make(group.stage))
     }

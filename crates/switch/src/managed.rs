@@ -40,7 +40,7 @@ impl<B: Backend> Managed<B> {
         self.refuse_owned(&found)?;
         let work = work(&found, wanted);
         refuse(&found, &work, wanted)?;
-        let saved = self.saved(&found, &limit)?;
+        let saved = self.saved(&found, wanted, &limit)?;
         let is_claimed = self.claim(&found, &limit)?;
         let mut after = work.now.clone();
         for group in work.changes.chunk_by(|a, b| a.stage() == b.stage()) {
@@ -73,9 +73,14 @@ impl<B: Backend> Managed<B> {
         }
     }
 
-    /// The state before Weir; it is saved if nothing is Weir's yet.
-    fn saved(&mut self, found: &Found, limit: &Limit) -> Result<B::Saved, Failed> {
-        let (kept, is_new) = self.known(found, limit)?;
+    /// The state before Weir. Ports that it does not have are saved first.
+    fn saved(
+        &mut self,
+        found: &Found,
+        wanted: &SwitchConfig,
+        limit: &Limit,
+    ) -> Result<B::Saved, Failed> {
+        let (kept, is_new) = self.known(found, wanted, limit)?;
         if is_new {
             let failed =
                 |error: io::Error| Failed::new(Step::Save, Why::Refused(error.to_string()));
@@ -88,12 +93,17 @@ impl<B: Backend> Managed<B> {
     pub(crate) fn known(
         &mut self,
         found: &Found,
+        wanted: &SwitchConfig,
         limit: &Limit,
     ) -> Result<(Kept<B::Saved>, bool), Failed> {
         let failed = |error: io::Error| Failed::new(Step::Save, Why::Refused(error.to_string()));
         let is_exact = !found.has_ours();
-        if !is_exact && let Some(kept) = self.saves.load().map_err(failed)? {
-            return Ok((kept, false));
+        if !is_exact && let Some(mut kept) = self.saves.load().map_err(failed)? {
+            let is_whole = wanted.ports.keys().all(|port| B::covers(&kept.state, port));
+            if !is_whole {
+                B::extend(&mut kept.state, self.backend.save(limit)?);
+            }
+            return Ok((kept, !is_whole));
         }
         let state = self.backend.save(limit)?;
         Ok((Kept { is_exact, state }, true))

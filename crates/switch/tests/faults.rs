@@ -4,7 +4,7 @@ use crate::common::{
     Folder, PORT, apply, failure, managed, name, port, settings, sh, switch, world,
 };
 use std::time::Duration;
-use weir_core::binding::switch::{Cannot, Stage};
+use weir_core::binding::switch::{Cannot, PortName, Stage};
 use weir_switch::linux::LinuxTc;
 use weir_switch::{
     Backend, Driver, Failed, Found, Group, Limit, Managed, Outcome, Owner, Saves, Step, Why,
@@ -40,6 +40,14 @@ impl Backend for Faulty {
 
     fn save(&mut self, limit: &Limit) -> Result<Self::Saved, Failed> {
         self.linux.save(limit)
+    }
+
+    fn covers(saved: &Self::Saved, port: &PortName) -> bool {
+        LinuxTc::covers(saved, port)
+    }
+
+    fn extend(saved: &mut Self::Saved, now: Self::Saved) {
+        LinuxTc::extend(saved, now);
     }
 
     fn mark(&mut self, owner: &Owner, limit: &Limit) -> Result<(), Failed> {

@@ -251,6 +251,26 @@ fn a_rollback_leaves_the_port_as_it_was() {
 }
 
 #[test]
+fn a_port_that_comes_later_is_marked_and_saved_too() {
+    let _sink = world();
+    sh("ip link add swp2 type veth peer name far2");
+    let folder = Folder::new();
+    apply(&mut linux(100, &folder), &three());
+    let mut more = settings(100);
+    more.ports.insert("swp2".into(), more.ports[&name()]);
+    let mut driver = managed(LinuxTc::open(more).unwrap(), "test", &folder);
+    let mut wanted = three();
+    wanted.ports.insert("swp2".into(), port(100, &[(0, 1)], &[]));
+    apply(&mut driver, &wanted);
+    assert!(sh("ip link show swp2").contains("altname weir.test.swp2"));
+    assert_eq!(driver.rollback(), Outcome::Applied(Vec::new()));
+    for port in ["swp1", "swp2"] {
+        assert!(!sh(&format!("tc qdisc show dev {port}")).contains("htb"));
+        assert!(!sh(&format!("ip link show {port}")).contains("altname"));
+    }
+}
+
+#[test]
 fn a_port_with_a_qdisc_of_others_is_barred() {
     let _sink = world();
     let folder = Folder::new();

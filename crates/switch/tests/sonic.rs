@@ -200,6 +200,25 @@ fn a_rollback_restores_every_row() {
 }
 
 #[test]
+fn a_port_that_comes_later_keeps_the_operators_maps_too() {
+    let folder = Folder::new();
+    let mut first = wanted();
+    first.ports.remove(&PortName::from("Ethernet4"));
+    let mut few = settings();
+    few.ports.remove(&PortName::from("Ethernet4"));
+    let store = Memory { tables: operators(), log: Vec::new() };
+    let mut before = managed(Sonic::new(store, few), "test", &folder);
+    apply(&mut before, &first);
+    let tables = before.backend().store().tables.clone();
+    let mut driver = memory(tables, &folder);
+    apply(&mut driver, &wanted());
+    let tables = driver.backend().store().tables.clone();
+    assert_eq!(tables.get("PORT_QOS_MAP", "Ethernet4", "dscp_to_tc_map"), Some("WEIR-IN-AZURE"));
+    assert_eq!(driver.rollback(), Outcome::Written(Vec::new()));
+    assert_eq!(driver.backend().store().tables, operators());
+}
+
+#[test]
 fn no_code_point_ever_meets_a_queue_without_a_profile() {
     // Swaps, moves, and a class that passes from one code point to another.
     let configs = [

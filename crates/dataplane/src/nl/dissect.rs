@@ -10,7 +10,7 @@ use super::htb::ClassEntry;
 use super::link::Link;
 use super::redirect::FilterEntry;
 use super::tc::Qdisc;
-use super::{fq, htb, link, redirect, socket, tc};
+use super::{codepoint, fq, htb, link, redirect, socket, tc};
 
 /// One message of the kernel's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,8 +23,8 @@ pub enum Answer {
     Fq(u32, fq::Entry),
     /// An HTB class.
     Class(ClassEntry),
-    /// A filter.
-    Filter(FilterEntry),
+    /// A filter, and what it is if it chooses a class by code point.
+    Filter(FilterEntry, Option<codepoint::Entry>),
     /// The answer to a request, or the end of a dump: an error number, 0 for success.
     Verdict(i32),
     /// A kind that is not read here, or a message that its parser did not understand.
@@ -41,7 +41,10 @@ pub fn dissect(octets: &[u8]) -> impl Iterator<Item = Answer> + '_ {
                 .map(|(index, entry)| Answer::Fq(index, entry))
                 .or_else(|| tc::parse_qdisc(payload).map(Answer::Qdisc)),
             libc::RTM_NEWTCLASS => htb::parse(payload).map(Answer::Class),
-            libc::RTM_NEWTFILTER => redirect::parse(payload).map(Answer::Filter),
+            libc::RTM_NEWTFILTER => {
+                let by_codepoint = codepoint::parse(payload);
+                redirect::parse(payload).map(|filter| Answer::Filter(filter, by_codepoint))
+            }
             kind if kind == libc::NLMSG_ERROR as u16 || kind == libc::NLMSG_DONE as u16 => {
                 socket::code(&message).map(Answer::Verdict)
             }
@@ -71,7 +74,7 @@ mod tests {
         let all: Vec<Answer> = dissect(batch.octets()).collect();
         let [
             Answer::Qdisc(qdisc),
-            Answer::Filter(filter),
+            Answer::Filter(filter, _),
             Answer::Class(entry),
             Answer::Fq(7, root),
         ] = &all[..]

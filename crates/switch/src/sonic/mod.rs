@@ -109,7 +109,7 @@ impl<S: Store> Managed<Sonic<S>> {
         let found = self.backend().read(&limit)?;
         let work = work(&found, wanted);
         refuse(&found, &work, wanted)?;
-        let (kept, _) = self.known(&found, &limit)?;
+        let (kept, _) = self.known(&found, wanted, &limit)?;
         let mut config = work.now;
         config.ports.extend(wanted.ports.clone());
         let classes = classes(&found, &work.fit, &config);
@@ -136,6 +136,19 @@ impl<S: Store> Backend for Sonic<S> {
     fn save(&mut self, limit: &Limit) -> Result<Saved, Failed> {
         let tables = self.load(limit, Step::Save)?;
         Ok(rows::save(&tables, &self.settings))
+    }
+
+    fn covers(saved: &Saved, port: &PortName) -> bool {
+        saved.maps.contains_key(&*port.0)
+    }
+
+    fn extend(saved: &mut Saved, now: Saved) {
+        for (port, maps) in now.maps {
+            saved.maps.entry(port).or_insert(maps);
+        }
+        for (key, scheduler) in now.schedulers {
+            saved.schedulers.entry(key).or_insert(scheduler);
+        }
     }
 
     fn mark(&mut self, owner: &Owner, limit: &Limit) -> Result<(), Failed> {
