@@ -137,7 +137,8 @@ fn tag_costs() -> Result<(), Box<dyn std::error::Error>> {
     let tagged = |mut octets: Vec<u8>| {
         octets[15] = TAG << 2;
         octets[24..26].fill(0);
-        let sum: u32 = octets[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+        let sum: u32 =
+            octets[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
         octets[24..26].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
         octets
     };

@@ -39,7 +39,7 @@ fn main() {
         Ok(points) => {
             let mechanism = mechanism.as_deref();
             points.iter().for_each(|scenario| one(scenario, agent.as_deref(), mechanism, verbose));
-        },
+        }
         Err(error) => eprintln!("{error}"),
     }
 }

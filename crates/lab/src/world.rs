@@ -142,12 +142,7 @@ impl World {
     }
 
     /// A veth between two nodes, shaped at both ends; but for ends at switches where others do that.
-    fn connect(
-        &mut self,
-        scenario: &Scenario,
-        index: usize,
-        is_bound: bool,
-    ) -> Result<(), Error> {
+    fn connect(&mut self, scenario: &Scenario, index: usize, is_bound: bool) -> Result<(), Error> {
         let link = &scenario.topology.links[index];
         let is_switch = |node: usize| node >= scenario.topology.hosts.len();
         let (a_name, a_port) = plan::link_port(scenario, link.a, index);

@@ -61,7 +61,10 @@ fn a_tenant_with_a_queue_has_the_link_and_two_others_have_their_floors_at_once()
 
 #[test]
 fn without_a_queue_of_its_own_a_tenant_is_held_to_its_floor() {
-    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1"), ("duration", "4s"), ("warmup", "1s")]);
+    let scenario = load(
+        "fig03c.yaml",
+        &[("together", "0"), ("waits", "1"), ("duration", "4s"), ("warmup", "1s")],
+    );
     let record = record(&scenario, LOOP);
     let alone = rate(&scenario, &record, "alone", 1.0, 4.0);
     assert!((285.0..=306.0).contains(&alone), "A has {alone:.0} Mbit/s in the first interval");
@@ -125,6 +128,9 @@ fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1"), ("duration", "5s"), ("warmup", "1s")]);
+    let scenario = load(
+        "fig03c.yaml",
+        &[("together", "0"), ("waits", "1"), ("duration", "5s"), ("warmup", "1s")],
+    );
     assert_eq!(record(&scenario, LOOP), record(&scenario, LOOP));
 }

@@ -200,7 +200,8 @@ impl Story {
             self.order.as_secs_f64() * 1e3,
         )];
         let more = self.trouble.len().saturating_sub(TROUBLES);
-        notes.extend(self.trouble.into_iter().take(TROUBLES).map(|what| format!("binding: {what}")));
+        notes
+            .extend(self.trouble.into_iter().take(TROUBLES).map(|what| format!("binding: {what}")));
         notes.extend((more > 0).then(|| format!("binding: and {more} more troubles")));
         notes
     }
@@ -307,8 +308,7 @@ impl Runner {
                 }
                 Action::Tell { tenant, version, order } => {
                     let hosts = members.iter().find(|member| member.tenant == tenant);
-                    let order =
-                        TenantOrder { code_point: order.codepoint, is_free: order.is_free };
+                    let order = TenantOrder { code_point: order.codepoint, is_free: order.is_free };
                     for host in hosts.iter().flat_map(|member| &member.hosts) {
                         self.story.told_at.insert((*host, tenant, version), now);
                         if let Some(desk) = self.order.get(host) {
@@ -330,8 +330,7 @@ impl Runner {
     /// told as one that counted nothing.
     fn usage(&mut self) -> Vec<Usage> {
         let all: Vec<_> = std::thread::scope(|scope| {
-            let asked: Vec<_> =
-                self.desks.iter().map(|desk| scope.spawn(|| desk.used())).collect();
+            let asked: Vec<_> = self.desks.iter().map(|desk| scope.spawn(|| desk.used())).collect();
             asked.into_iter().map(|asked| asked.join().ok().flatten()).collect()
         });
         let mut usage = Vec::new();

@@ -44,11 +44,11 @@ const fn way(direction: LinkDir) -> Direction {
 /// Refuses what cannot be played beside bound tenants.
 pub(crate) fn check(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
     let Some(bound) = mechanism.bound else { return Ok(()) };
-    let refuse = |what: String, instead: &str| {
-        Err(Error::Unsupported { what, instead: instead.to_owned() })
-    };
+    let refuse =
+        |what: String, instead: &str| Err(Error::Unsupported { what, instead: instead.to_owned() });
     if mechanism.name() == "eyeq" {
-        let what = format!("spec.mechanisms has `{}`: EyeQ has code points of its own", mechanism.label);
+        let what =
+            format!("spec.mechanisms has `{}`: EyeQ has code points of its own", mechanism.label);
         return refuse(what, "bind tenants of `elasticswitch`");
     }
     if bound == Bound::Static && scenario.binding.shared_weight == 0 {
@@ -101,7 +101,8 @@ pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
             most_weight: fabric.most_weight,
             reserved_codepoints: Default::default(),
         });
-        let has = PortAbilities { rate: link.rate, queues: asked.queues, reserved: Default::default() };
+        let has =
+            PortAbilities { rate: link.rate, queues: asked.queues, reserved: Default::default() };
         able.ports.insert(name.clone(), has);
         let first = match bound {
             Bound::Loop => PortQueues::shared_alone(link.rate, SHARED),

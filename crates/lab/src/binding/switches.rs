@@ -60,11 +60,7 @@ pub(super) fn open(
     Ok((ask, thread))
 }
 
-fn begin(
-    switch: &Box,
-    first: &SwitchConfig,
-    folder: &Path,
-) -> Result<Managed<LinuxTc>, Error> {
+fn begin(switch: &Box, first: &SwitchConfig, folder: &Path) -> Result<Managed<LinuxTc>, Error> {
     let error = |why: String| Error::Switch { switch: switch.name.clone(), why };
     netns::enter(&switch.namespace)?;
     let port = |(name, rate): (&PortName, &Rate)| {

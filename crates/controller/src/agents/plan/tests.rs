@@ -199,7 +199,8 @@ fn hosts_hear_of_the_hoses_of_components_and_a_shift_between_hoses_waits_for_the
     let mut world = World::new();
     HOSTS.iter().for_each(|host| world.connect(host));
     let tenant = |hose: &str| {
-        let hose = |out: &str, into: &str| json!([{"name": hose, "floor": {"out": out, "in": into}}]);
+        let hose =
+            |out: &str, into: &str| json!([{"name": hose, "floor": {"out": out, "in": into}}]);
         let components = json!([
             {"name": "web", "vms": 1, "hoses": hose("800Mbit", "0bit")},
             {"name": "db", "vms": 1, "hoses": hose("0bit", "800Mbit")},

@@ -106,7 +106,9 @@ fn a_vm_of_a_component_changes_and_goes_with_its_tenant_only() {
     world.ask(operator(), put(vm.clone())).expect("what is there already may be applied");
     let network = json!({"port": "tap7", "addresses": ["10.0.0.7"]});
     vm["spec"]["network"] = network.clone();
-    world.ask(operator(), put(vm)).expect("its tenant does not say how it is joined to the network");
+    world
+        .ask(operator(), put(vm))
+        .expect("its tenant does not say how it is joined to the network");
     let mut vm = read_back(&world);
     assert_eq!(vm["spec"]["network"], network);
     world.apply("Tenant", "t", tenant(2, "90Mbit"));
