@@ -37,6 +37,9 @@ use weir_units::{Bytes, HostId, Span, TenantId, Time};
 /// Longest wait between two looks at `stop`.
 const NAP: Duration = Duration::from_millis(20);
 
+/// An agent that refused, or did not answer, is told again after this time.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// What the loop's thread is told.
 enum Heard {
     Answer(SwitchId, Ticket, Answer),
@@ -140,7 +143,7 @@ fn names(scenario: &Scenario) -> Vec<String> {
     scenario.tenants.clone()
 }
 
-/// Tells one host's agent what it is ordered, all that waits at a time.
+/// Tells one host's agent what it is ordered, all that waits at a time, until it has that in force.
 fn obey(
     host: HostId,
     mut desk: Desk,
@@ -148,15 +151,28 @@ fn obey(
     orders: &Receiver<(TenantId, Version, TenantOrder)>,
     tell: &Sender<Heard>,
 ) {
-    while let Ok(first) = orders.recv() {
-        let batch: Vec<_> = [first].into_iter().chain(orders.try_iter()).collect();
-        let named = batch.iter().map(|(id, version, order)| {
+    let mut pending = BTreeMap::new();
+    loop {
+        let next = if pending.is_empty() {
+            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            orders.recv_timeout(AGAIN)
+        };
+        match next {
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(first) => {
+                let all = [first].into_iter().chain(orders.try_iter());
+                pending.extend(all.map(|(tenant, version, order)| (tenant, (version, order))));
+            }
+        }
+        let named = pending.iter().map(|(id, (version, order))| {
             let name = names[id.0 as usize].as_str();
             (name, version.0, *order)
         });
         match desk.order(named) {
             Ok(()) => {
-                for (tenant, version, _) in batch {
+                for (tenant, (version, _)) in std::mem::take(&mut pending) {
                     let _ = tell.send(Heard::InForce(host, tenant, version));
                 }
             }

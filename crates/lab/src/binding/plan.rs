@@ -55,6 +55,11 @@ pub(crate) fn check(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Er
         let what = "spec.binding has no `shared_weight`, which static queues need".to_owned();
         return refuse(what, "write `binding: {shared_weight: 8}`: all others weigh 1");
     }
+    if scenario.lab.controller {
+        let what =
+            format!("`spec.lab.controller` beside `{}`: it binds no tenants", mechanism.label);
+        return refuse(what, "leave one of them out");
+    }
     if !scenario.faults.is_empty() {
         let what = format!("spec.faults beside `{}`", mechanism.label);
         return refuse(what, "leave one of them out, or play it with `weir sim`");
@@ -173,4 +178,58 @@ fn cards(scenario: &Scenario) -> BTreeMap<HostId, (LinkId, Direction)> {
         Some((HostId(host as u32), (LinkId(at as u32), out)))
     };
     (0..scenario.topology.hosts.len()).filter_map(card).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::scenario::File;
+
+    fn scenario(more: &str, edge: &str) -> Scenario {
+        let vms = "[{name: l, hosts: [left-0, left-1], count: 2, floor: 10Mbit}, \
+                    {name: r, hosts: [right-0, right-1], count: 2, floor: 10Mbit}]";
+        let text = format!(
+            "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 9s, \
+             topology: {{dumbbell: {{left: 2, right: 2, edge: 100Mbit, core: 100Mbit{edge}}}}}, \
+             tenants: [{{name: a, vms: {vms}}}], mechanisms: none{more}}}}}"
+        );
+        let file = File::parse("t.yaml", &text, &[]).expect("sound");
+        file.points().expect("sound").remove(0)
+    }
+
+    #[test]
+    fn a_runs_controller_knows_all_ports_of_switches_and_no_port_of_a_host() {
+        let scenario = scenario(", binding: {queues: 3, shared_weight: 8}", "");
+        let known = known(&scenario, Bound::Static);
+        // Two switches: each has a port to the other and two to hosts.
+        assert_eq!(known.config.ports.len(), 6);
+        assert!(known.initial.values().all(|switch| switch.ports.len() == 3));
+        let port = known.initial[&SwitchId(0)].ports.values().next().expect("three");
+        assert_eq!(port.weights, BTreeMap::from([(0, 8), (1, 1), (2, 1)]));
+        assert_eq!(port.queue_of, BTreeMap::from([(1, 1), (2, 2)]));
+        assert_eq!(known.cards.len(), 4);
+        let hosts: Vec<u32> = known.members[0].hosts.iter().map(|host| host.0).collect();
+        assert_eq!((known.members.len(), hosts), (1, vec![0, 1, 2, 3]));
+        let alone = super::known(&scenario, Bound::Loop);
+        assert!(alone.initial[&SwitchId(1)].ports.values().all(|port| port.queue_of.is_empty()));
+    }
+
+    #[test]
+    fn what_cannot_be_played_beside_bound_tenants_is_refused_with_the_field() {
+        let refused = |more: &str, edge: &str, label: &str| {
+            let mechanism = Mechanism::parse(label).expect("known");
+            let error = check(&scenario(more, edge), &mechanism).expect_err("refused");
+            error.to_string()
+        };
+        let floors = "elasticswitch:floors@loop";
+        for (got, wanted) in [
+            (refused("", "", "elasticswitch:floors@static"), "spec.binding has no `shared_weight`"),
+            (refused("", "", "eyeq@loop"), "EyeQ has code points of its own"),
+            (refused("", ", delay: 1ms", floors), "spec.topology has `priorities`, `delay`"),
+        ] {
+            assert!(got.contains(wanted), "{got}");
+        }
+        let mechanism = Mechanism::parse(floors).expect("known");
+        check(&scenario("", ""), &mechanism).expect("it can");
+    }
 }
