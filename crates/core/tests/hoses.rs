@@ -82,7 +82,7 @@ impl World {
 
     /// One step in which the web server offers these rates, in Mb/s. Letters take a step.
     fn step(&mut self, offered: &[(u32, u64)]) {
-        self.now = self.now + STEP;
+        self.now += STEP;
         for (to, mbps) in offered {
             let octets = Rate::from_mbps(*mbps).bytes_in(STEP).get();
             *self.sent.entry(PairId::new(WEB, VmId(*to))).or_default() += octets;
