@@ -15,6 +15,13 @@ fn load(file: &str, set: &[(&str, &str)]) -> Scenario {
     file.points().unwrap_or_else(|e| panic!("{e}")).remove(0)
 }
 
+/// A and the others, whose guests lose nothing at their hosts, for so many seconds.
+fn short(seconds: u64) -> Scenario {
+    let mut scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1")]);
+    (scenario.duration, scenario.warmup) = (Span::from_secs(seconds), Span::from_secs(1));
+    scenario
+}
+
 fn record(scenario: &Scenario, mechanism: &str) -> Record {
     let mechanism = Mechanism::parse(mechanism).expect("known");
     let setup = Setup { seed: 1, ..Setup::default() };
@@ -61,10 +68,7 @@ fn a_tenant_with_a_queue_has_the_link_and_two_others_have_their_floors_at_once()
 
 #[test]
 fn without_a_queue_of_its_own_a_tenant_is_held_to_its_floor() {
-    let scenario = load(
-        "fig03c.yaml",
-        &[("together", "0"), ("waits", "1"), ("duration", "4s"), ("warmup", "1s")],
-    );
+    let scenario = short(4);
     let record = record(&scenario, LOOP);
     let alone = rate(&scenario, &record, "alone", 1.0, 4.0);
     assert!((285.0..=306.0).contains(&alone), "A has {alone:.0} Mbit/s in the first interval");
@@ -72,7 +76,7 @@ fn without_a_queue_of_its_own_a_tenant_is_held_to_its_floor() {
 
 #[test]
 fn a_tenant_passes_all_phases_and_none_is_in_a_queue_before_the_first_interval_ends() {
-    let scenario = load("fig03c.yaml", &[("together", "0"), ("waits", "1"), ("duration", "6s")]);
+    let scenario = short(6);
     let phases = phases(&scenario, LOOP);
     let of_a: Vec<Phase> =
         phases.iter().filter(|(_, tenant, _)| *tenant == 0).map(|(.., phase)| *phase).collect();
@@ -109,8 +113,7 @@ fn tenants_of_a_fat_tree_stay_on_their_trees() {
 
 #[test]
 fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
-    let set = [("together", "0"), ("waits", "1"), ("duration", "3s"), ("warmup", "1s")];
-    let mut scenario = load("fig03c.yaml", &set);
+    let mut scenario = short(3);
     scenario.binding.shared_weight = 2;
     let at = phases(&scenario, "elasticswitch:floors@static")[0].0;
     assert!(at <= 0.11, "A is bound at {at} s");
@@ -128,9 +131,6 @@ fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let scenario = load(
-        "fig03c.yaml",
-        &[("together", "0"), ("waits", "1"), ("duration", "5s"), ("warmup", "1s")],
-    );
+    let scenario = short(5);
     assert_eq!(record(&scenario, LOOP), record(&scenario, LOOP));
 }

@@ -4,7 +4,9 @@
 //! Approach  A tenant alone, on links that are as fast as what it has reserved there: what its traffic
 //!           would carry in max-min fairness is promised. Only lasting traffic counts towards the
 //!           promise (`tcp`, `udp`, shuffles): what comes and goes has no demand in a moment.
-//! Promises  A tenant that asks for nothing on a link is not judged there.
+//! Promises  A tenant that asks for nothing on a link is not judged there. Nor is one on a link all of
+//!           whose traffic meets more of the tenant's own on a link that is full, too: what it has
+//!           there, the tenant itself decides.
 //! Source    QShare §3 ("tenant-level bandwidth guarantees").
 
 use super::case::Case;
@@ -14,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::oracle::{Flow, World, allocate};
 use weir_model::scenario::{Bound, Scenario, TrafficKind};
 use weir_units::Rate;
+
+/// Part of a reservation from which on it is full: rates are rounded to bit/s.
+const FULL: f64 = 0.999;
 
 /// Into `summary`, the worst over tenants and directed links: `tenant_floor_ratio` of the whole time,
 /// and percentiles of windows: `tenant_floor_p1`, `tenant_floor_p10`, `tenant_floor_100ms_p1`.
@@ -140,13 +145,22 @@ fn promise(
         floor: Rate::ZERO,
     };
     let world = World { links: reserved.to_vec(), flows: wanted.iter().map(flow).collect() };
-    let mut promised = BTreeMap::new();
+    let mut promised: BTreeMap<usize, f64> = BTreeMap::new();
+    let mut crossing: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     if let Ok(found) = allocate(&world) {
-        for ((_, way), rate) in wanted.iter().zip(&found.rates) {
+        for ((entry, way), rate) in wanted.iter().zip(&found.rates) {
             for link in way {
                 *promised.entry(*link).or_insert(0.0) += rate.as_f64();
+                crossing.entry(*link).or_default().insert(*entry);
             }
         }
     }
-    promised
+    let is_full = |link: &usize| promised[link] >= FULL * reserved[*link].as_f64();
+    let is_part = |link: usize, of: usize| {
+        crossing[&link] != crossing[&of] && crossing[&link].is_subset(&crossing[&of])
+    };
+    let full: Vec<usize> = promised.keys().copied().filter(is_full).collect();
+    let mut judged = promised.clone();
+    judged.retain(|link, _| !full.iter().any(|of| is_part(*link, *of)));
+    judged
 }
