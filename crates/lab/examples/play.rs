@@ -1,5 +1,6 @@
-//! Plays a scenario file and prints means: `play FILE [--set KEY=VALUE]… [--agent PATH] [-v]`, as
-//! root. Without a mechanism, or with ElasticSwitch if a binary of the agent is named. `-v` prints
+//! Plays a scenario file and prints means: `play FILE [--set KEY=VALUE]… [--agent PATH]
+//! [--mechanism LABEL] [-v]`, as root. Without a mechanism, or with ElasticSwitch if a binary of the
+//! agent is named and no other. `-v` prints
 //! every sample. For looking into the lab itself; `weir lab` is for people.
 
 #![expect(clippy::disallowed_methods, reason = "it times the lab")]
@@ -15,11 +16,13 @@ fn main() {
     let mut overrides = Vec::new();
     let mut verbose = false;
     let mut agent = None;
+    let mut mechanism = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-v" => verbose = true,
             "--agent" => agent = arguments.next(),
+            "--mechanism" => mechanism = arguments.next(),
             "--set" => {
                 let pair = arguments.next().unwrap_or_default();
                 let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
@@ -29,17 +32,21 @@ fn main() {
         }
     }
     let Some(file) = file else {
-        return eprintln!("play FILE [--set KEY=VALUE]… [--agent PATH] [-v]");
+        return eprintln!("play FILE [--set KEY=VALUE]… [--agent PATH] [--mechanism LABEL] [-v]");
     };
     let points = File::load(Path::new(&file), &overrides).and_then(|file| file.points());
     match points {
-        Ok(points) => points.iter().for_each(|scenario| one(scenario, agent.as_deref(), verbose)),
+        Ok(points) => {
+            let mechanism = mechanism.as_deref();
+            points.iter().for_each(|scenario| one(scenario, agent.as_deref(), mechanism, verbose));
+        }
         Err(error) => eprintln!("{error}"),
     }
 }
 
-fn one(scenario: &Scenario, agent: Option<&str>, verbose: bool) {
-    let name = if agent.is_some() { "elasticswitch" } else { "none" };
+fn one(scenario: &Scenario, agent: Option<&str>, mechanism: Option<&str>, verbose: bool) {
+    let usual = if agent.is_some() { "elasticswitch" } else { "none" };
+    let name = mechanism.unwrap_or(usual);
     let mechanism = Mechanism::parse(name).expect("known");
     let options = Options::new(agent.unwrap_or("weir"));
     let begun = Instant::now();

@@ -11,6 +11,7 @@
 
 mod controlled;
 mod counts;
+mod desk;
 mod population;
 mod translation;
 mod usage;
@@ -19,8 +20,9 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, budget, child, failure, machine};
+use crate::{Error, Options, binding, budget, child, failure, machine};
 use controlled::Controller;
+pub(crate) use desk::{Desk, TenantOrder};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -534,7 +536,7 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
-        code_points: Vec::new(),
+        code_points: mechanism.bound.map_or_else(Vec::new, |_| binding::code_points(scenario)),
         tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }

@@ -2,7 +2,7 @@
 
 use crate::play::SAMPLE_LEAST;
 use crate::traffic::memcached;
-use crate::{Error, Options, budget, exec, traffic};
+use crate::{Error, Options, binding, budget, exec, traffic};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
@@ -10,17 +10,6 @@ use std::path::Path;
 use weir_model::scenario::{
     Ecmp, Fault, FaultKind, Link, Mechanism, Memcached, Scenario, TrafficKind, Vm,
 };
-
-/// The lab has no weighted queues.
-fn bound(mechanism: &Mechanism) -> Result<(), Error> {
-    if mechanism.bound.is_none() {
-        return Ok(());
-    }
-    Err(Error::Missing {
-        what: format!("weighted queues for `{}`", mechanism.label),
-        remedy: "play it with `weir sim`".into(),
-    })
-}
 
 /// Fails with the remedy if this machine cannot play `scenario`.
 pub(crate) fn machine(
@@ -30,7 +19,7 @@ pub(crate) fn machine(
 ) -> Result<(), Error> {
     faults(scenario)?;
     translation(scenario, mechanism)?;
-    bound(mechanism)?;
+    binding::check(scenario, mechanism)?;
     budgets(scenario)?;
     samples(scenario)?;
     priorities(scenario)?;

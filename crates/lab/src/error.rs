@@ -45,6 +45,14 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// A switch did not get its weighted queues.
+    #[error("switch {switch} has no weighted queues: {why}")]
+    Switch {
+        /// The switch's name in the scenario.
+        switch: String,
+        /// What its driver said.
+        why: String,
+    },
     /// The controller ended, did not answer in time, or refused something.
     #[error("the controller {what}:\n{tail}")]
     Controller {

@@ -18,6 +18,7 @@
 
 mod agents;
 mod attack;
+mod binding;
 mod budget;
 mod check;
 mod child;

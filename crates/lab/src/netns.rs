@@ -81,6 +81,13 @@ impl Drop for Namespace {
     }
 }
 
+/// Moves the calling thread into the namespace of this path.
+pub(crate) fn enter(path: &Path) -> Result<(), Error> {
+    let doing = || format!("enter {}", path.display());
+    let file = File::open(path).map_err(Error::io(doing()))?;
+    setns(&file, CloneFlags::CLONE_NEWNET).map_err(Error::kernel(doing()))
+}
+
 /// Lets a device of the calling thread's namespace have IPv6 addresses, those that it is given:
 /// none is made up, tested or asked for.
 pub(crate) fn allow_ipv6(device: &str) {

@@ -2,6 +2,7 @@
 
 use crate::agents::Agents;
 use crate::attack::Attackers;
+use crate::binding::Binding;
 use crate::exec::Programs;
 use crate::faults::{Faults, Stage};
 use crate::plan::Plan;
@@ -61,7 +62,8 @@ pub fn play(
 
     // From here on the order of declaration matters: dropped are first the sockets, then the
     // agents, then the world.
-    let mut world = build(scenario, &plan, &run, watch, stop)?;
+    let is_bound = mechanism.bound.is_some();
+    let mut world = build(scenario, &plan, (&run, is_bound), watch, stop)?;
     let relay = Relay::open(scenario, &world)?;
     let (mut agents, mut faults) = if mechanism.row.is_none() {
         (Agents::none(&run), Faults::of_vms(scenario))
@@ -72,6 +74,8 @@ pub fn play(
         (agents, Faults::new(scenario))
     };
     agents.check_translations()?;
+    let bind = |bound| Binding::start(scenario, bound, &world, &agents, &place.path);
+    let binding = mechanism.bound.map(bind).transpose()?;
     // Where there are agents, they translate.
     let is_own = check::translates(scenario, mechanism);
     let start = || Translators::start(scenario, mechanism.translation, &world);
@@ -138,6 +142,7 @@ pub fn play(
     drop(traffic);
     drop(programs);
     drop(translators);
+    notes.extend(binding.map_or_else(Vec::new, Binding::finish));
     agents.stop();
     notes.append(&mut agents.notes);
     drop(relay);
@@ -216,7 +221,7 @@ impl Drop for Place {
 fn build(
     scenario: &Scenario,
     plan: &Plan,
-    run: &str,
+    run: (&str, bool),
     watch: &mut dyn FnMut(&Frame),
     stop: &AtomicBool,
 ) -> Result<World, Error> {

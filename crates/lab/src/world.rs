@@ -57,11 +57,11 @@ const UP: Duration = Duration::from_secs(10);
 
 impl World {
     /// Builds the world of `scenario`. **The calling thread ends up in some namespace of it**: call
-    /// this from a thread made for it. `done` counts nodes; `stop` ends the work early.
+    /// this from a thread made for it. Where tenants are bound to queues, switches' ports have none yet. `done` counts nodes; `stop` ends the work early.
     pub(crate) fn build(
         scenario: &Scenario,
         plan: &Plan,
-        run: &str,
+        (run, is_bound): (&str, bool),
         done: &AtomicUsize,
         stop: &AtomicBool,
     ) -> Result<Self, Error> {
@@ -96,7 +96,7 @@ impl World {
             if scenario.topology.links[link].is_more_than_a_queue() {
                 world.connect_by_box(scenario, link)?;
             } else {
-                world.connect(scenario, link)?;
+                world.connect(scenario, link, is_bound)?;
             }
         }
         for vm in 0..scenario.vms.len() {
@@ -141,8 +141,8 @@ impl World {
         Ok(())
     }
 
-    /// A veth between two nodes, shaped at both ends.
-    fn connect(&mut self, scenario: &Scenario, index: usize) -> Result<(), Error> {
+    /// A veth between two nodes, shaped at both ends; but for ends at switches where others do that.
+    fn connect(&mut self, scenario: &Scenario, index: usize, is_bound: bool) -> Result<(), Error> {
         let link = &scenario.topology.links[index];
         let is_switch = |node: usize| node >= scenario.topology.hosts.len();
         let (a_name, a_port) = plan::link_port(scenario, link.a, index);
@@ -157,14 +157,18 @@ impl World {
         };
         veth(&mut batch, &format!("link {}", link.name), (a_port, &a_name), end);
         bridge_port(&mut batch, a_port, true);
-        ports::shape(&mut batch, a_port, link, is_switch(link.a));
+        if !(is_bound && is_switch(link.a)) {
+            ports::shape(&mut batch, a_port, link, is_switch(link.a));
+        }
         netlink::send(&mut self.nodes[link.a].netlink, &batch)?;
 
         let mut batch = Batch::default();
         let what = format!("end of link {}", link.name);
         set(&mut batch, &what, b_port, |body| body.word(libc::IFLA_MASTER, BRIDGE));
         bridge_port(&mut batch, b_port, true);
-        ports::shape(&mut batch, b_port, link, is_switch(link.b));
+        if !(is_bound && is_switch(link.b)) {
+            ports::shape(&mut batch, b_port, link, is_switch(link.b));
+        }
         netlink::send(&mut self.nodes[link.b].netlink, &batch)
     }
 

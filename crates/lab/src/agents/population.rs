@@ -69,7 +69,7 @@ impl Agent {
 }
 
 /// A reader sees the old file or the new one, never a part.
-fn replace(path: &Path, text: &str) -> Result<(), Error> {
+pub(super) fn replace(path: &Path, text: &str) -> Result<(), Error> {
     let beside = path.with_extension("new");
     write(&beside, text)?;
     fs::rename(&beside, path).map_err(Error::io(format!("replace {}", path.display())))

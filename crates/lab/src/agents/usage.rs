@@ -46,17 +46,22 @@ impl Agents {
     }
 }
 
-/// Asks one agent.
+/// Asks one agent for its state.
 pub(super) fn ask(socket: &Path) -> Option<Top> {
+    match put(socket, &Request::Top)? {
+        Reply::Top(top) => Some(top),
+        _ => None,
+    }
+}
+
+/// Puts a question to one agent.
+pub(super) fn put(socket: &Path, question: &Request) -> Option<Reply> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut question = serde_json::to_string(&Request::Top).ok()?;
+    let mut question = serde_json::to_string(question).ok()?;
     question.push('\n');
     (&stream).write_all(question.as_bytes()).ok()?;
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).ok()?;
-    match serde_json::from_str(&answer).ok()? {
-        Reply::Top(top) => Some(top),
-        _ => None,
-    }
+    serde_json::from_str(&answer).ok()
 }
