@@ -14,7 +14,7 @@ use std::time::Duration;
 use weir_controller::client::Client;
 use weir_model::controller::{ClientConfig, ControllerConfig};
 
-#[path = "../../controller/tests/etcd_server.rs"]
+#[path = "../../controller/tests/support/etcd_server.rs"]
 mod etcd_server;
 use etcd_server::Etcd;
 

@@ -14,7 +14,7 @@ use weir_controller::client::Client;
 use weir_controller::{daemon, http};
 use weir_model::controller::{ClientConfig, ControllerConfig};
 
-#[path = "../tests/etcd_server.rs"]
+#[path = "../tests/support/etcd_server.rs"]
 mod etcd_server;
 use etcd_server::Etcd;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, read};
 
-#[path = "../../../tests/etcd_server.rs"]
+#[path = "../../../tests/support/etcd_server.rs"]
 mod etcd_server;
 use etcd_server::Etcd;
 
