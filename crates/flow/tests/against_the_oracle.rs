@@ -74,6 +74,7 @@ proptest! {
             let pair = PairId::new(VmId(out), VmId(into));
             oracle::PairDemand::of_vms(pair, flow.demand, true)
         };
+        let pairs: Vec<_> = flows.iter().map(pair).collect();
         // The oracle's hoses have two directions; ours are one list, so a VM's two are different here.
         let hose = |rate: &Rate| oracle::Hose { floor_out: *rate, floor_in: *rate };
         let hoses: Vec<_> = world.hoses.iter().map(hose).collect();
@@ -86,14 +87,6 @@ proptest! {
                     Flow { floor: Floor::Hose { out, into: count + into }, ..flow }
                 }
                 Floor::Fixed(_) => flow,
-            })
-            .collect();
-        let pairs: Vec<_> = flows
-            .iter()
-            .map(pair)
-            .map(|d| oracle::PairDemand {
-                pair: PairId::new(d.pair.src, VmId(d.pair.dst.0 - count)),
-                ..d
             })
             .collect();
         let parts = oracle::hose_max_min(&hoses, &pairs);

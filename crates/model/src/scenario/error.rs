@@ -119,9 +119,9 @@ pub(crate) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a s
     }
 }
 
-/// At most eighty names, so that one error stays one screen.
+/// At most a hundred names, so that one error stays one screen.
 fn listed(names: &[&str]) -> String {
-    const MOST: usize = 80;
+    const MOST: usize = 100;
     let mut text = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
         text += &format!(", and {} more", names.len() - MOST);
