@@ -187,7 +187,8 @@ fn no_packet_is_lost_or_without_a_queue_during_a_hundred_rebindings() {
     let mut n = 0u32;
     while n < 100 || sent.load(Ordering::Relaxed) < 100 {
         // Made, bound, moved to another queue, unbound, removed.
-        let wanted = if n % 5 == 4 { shared.clone() } else { at(1 + (n % 3) as u8, 1 + (n % 7) as u16) };
+        let wanted =
+            if n % 5 == 4 { shared.clone() } else { at(1 + (n % 3) as u8, 1 + (n % 7) as u16) };
         assert!(apply(&mut driver, &wanted) > 0, "{n}");
         let found = counters(&mut driver);
         assert_eq!(found.unclassified, 0, "{n}");
