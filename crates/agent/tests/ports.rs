@@ -162,7 +162,7 @@ fn what_a_successor_has_no_room_for_is_given_back() {
     std::fs::write(&file, text).unwrap();
     let one = world.start(1);
     // A pair's class had 2000 kbit/s and more; a VM's class for unlisted addresses has a twentieth
-    // of its floor. What is kept for nobody stays for longer than this.
+    // of its floor. What has no pair stays for longer than this.
     until("it is given back", 3, || leaves(&world).iter().all(|rate| *rate < 1500.0));
     one.stop();
 }

@@ -20,7 +20,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, binding, budget, child, failure, machine};
+use crate::{Error, Options, budget, child, failure, machine};
 use controlled::Controller;
 pub(crate) use desk::{Desk, TenantOrder};
 use nix::errno::Errno;
@@ -536,7 +536,7 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
-        code_points: mechanism.bound.map_or_else(Vec::new, |_| binding::code_points(scenario)),
+        code_points: mechanism.bound.map_or_else(Vec::new, |_| scenario.code_points()),
         tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }

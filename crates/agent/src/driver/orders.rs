@@ -1,9 +1,9 @@
 //! What the controller wants, taken up as a reload of files is.
 //!
-//! Approach  All tenants whose state changed are tried together. If that is refused, one after the
+//! Approach  All tenants with a changed state are tried together. If that is refused, one after the
 //!           other, so that one tenant's mistake is not another's. What was taken up and what was refused
 //!           is answered; the thread that speaks to the controller writes it down.
-//! Promises  A tenant whose new state is refused keeps its former one, whole.
+//! Promises  A tenant keeps its former state, whole, if the new one is refused.
 
 use super::Driver;
 use crate::config::Setup;

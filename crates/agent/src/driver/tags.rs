@@ -1,6 +1,6 @@
 //! Tags of tenants in packets, and what tenants use of the network card.
 //!
-//! Problem   Who binds tenants to queues must know what each of them uses of each card, in each
+//! Problem   A controller that binds tenants to queues must know what each of them uses of each card, in each
 //!           direction, and must be able to ask why a tenant is where it is.
 //! Approach  Tags are levels: what the loop orders is written, and what failed is ordered again.
 //!           Use is what the counters of pairs grew by. Only packets between VMs of one tenant

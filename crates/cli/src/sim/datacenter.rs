@@ -69,7 +69,7 @@ pub(crate) fn play_points(
             let run = one(of, *repeat, seed, &about.title, &bar, stop);
             let done = finished.fetch_add(1, Ordering::Relaxed) + 1;
             bar.set_message(format!("{done} of {} runs", jobs.len()));
-            *slots[number].lock().expect("nobody panics with it") = run;
+            *slots[number].lock().expect("no thread panics with it") = run;
         }
     };
     std::thread::scope(|scope| {
@@ -78,7 +78,7 @@ pub(crate) fn play_points(
         }
     });
     bar.finish_and_clear();
-    let of = |slot: Mutex<Option<Run>>| slot.into_inner().expect("nobody panics with it");
+    let of = |slot: Mutex<Option<Run>>| slot.into_inner().expect("no thread panics with it");
     let runs: Vec<Run> = slots.into_iter().filter_map(of).collect();
     let cut = (runs.len() < jobs.len()).then_some(Cut::Stopped);
     Played { results: Results { runs, verdicts: Vec::new(), about }, cut }

@@ -12,7 +12,7 @@
 mod plan;
 mod switches;
 
-pub(crate) use plan::{check, code_points};
+pub(crate) use plan::check;
 
 use crate::Error;
 use crate::agents::{Agents, Desk, TenantOrder};

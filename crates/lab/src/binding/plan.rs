@@ -7,10 +7,10 @@ use crate::{Error, plan};
 use std::collections::BTreeMap;
 use weir_core::binding::control::{Config, Member, Provision};
 use weir_core::binding::switch::{Abilities, PortAbilities, PortName, PortQueues, SwitchConfig};
-use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED, Wish};
+use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED};
 use weir_core::ledger::{Direction, LinkId, SwitchId};
 use weir_model::scenario::{Bound, Link, LinkDir, Mechanism, Scenario};
-use weir_units::{Bytes, HostId, Span, TenantId};
+use weir_units::{Bytes, HostId, Span};
 
 /// No packet is under way for longer: a full queue of every port on its way, at its weight.
 const LINGER: Span = Span::from_millis(500);
@@ -30,11 +30,6 @@ pub(super) struct Known {
     pub(super) buffers: BTreeMap<SwitchId, Bytes>,
     /// Each host's link, and the direction that leaves the host.
     pub(super) cards: BTreeMap<HostId, (LinkId, Direction)>,
-}
-
-/// The code points that tenants of a run may have.
-pub(crate) fn code_points(scenario: &Scenario) -> Vec<u8> {
-    (SHARED + 1..scenario.binding.queues.max(2)).collect()
 }
 
 const fn way(direction: LinkDir) -> Direction {
@@ -85,7 +80,7 @@ pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
             .iter()
             .map(|link| LinkPorts { rate: link.rate, queues: asked.queues })
             .collect(),
-        codepoints: code_points(scenario),
+        codepoints: scenario.code_points(),
         most_weight: MostWeight::new(asked.most_weight),
         last_queue: asked.last_queue,
     };
@@ -111,7 +106,7 @@ pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
         able.ports.insert(name.clone(), has);
         let first = match bound {
             Bound::Loop => PortQueues::shared_alone(link.rate, SHARED),
-            Bound::Static => provisioned(scenario, link),
+            Bound::Static => scenario.provisioned(link.rate),
         };
         initial.entry(switch).or_default().ports.insert(name.clone(), first);
         let buffer = buffers.entry(switch).or_insert(link.buffer);
@@ -139,34 +134,7 @@ pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
         patience: PATIENCE,
         seed: 1,
     };
-    let members = (0..scenario.tenants.len()).map(|tenant| member(scenario, tenant)).collect();
-    Known { config, binder, members, initial, buffers, cards: cards(scenario) }
-}
-
-/// A port as an operator provisions it once.
-fn provisioned(scenario: &Scenario, link: &Link) -> PortQueues {
-    let own = code_points(scenario);
-    let mut port = PortQueues::shared_alone(link.rate, SHARED);
-    port.weights.insert(SHARED, scenario.binding.shared_weight);
-    port.weights.extend(own.iter().map(|queue| (*queue, 1)));
-    port.queue_of.extend(own.iter().map(|queue| (*queue, *queue)));
-    port
-}
-
-fn member(scenario: &Scenario, tenant: usize) -> Member {
-    let vms = || scenario.vms.iter().filter(|vm| vm.tenant == tenant);
-    let wish = match () {
-        () if scenario.binding.pinned.contains(&tenant) => Wish::Pinned,
-        () if scenario.binding.excluded.contains(&tenant) => Wish::Excluded,
-        () => Wish::ByScore,
-    };
-    Member {
-        tenant: TenantId(tenant as u32),
-        needs: scenario.needs(tenant),
-        payment: vms().map(|vm| vm.floor_out.max(vm.floor_in)).sum(),
-        wish,
-        hosts: vms().map(|vm| HostId(vm.host as u32)).collect(),
-    }
+    Known { config, binder, members: scenario.members(), initial, buffers, cards: cards(scenario) }
 }
 
 /// Each host's only link.

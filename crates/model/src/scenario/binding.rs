@@ -1,7 +1,7 @@
 //! Tenants bound to switches' weighted queues: what a scenario says of it, and what each tenant has
 //! reserved.
 //!
-//! Problem   Who has a queue of its own is a question of its own: a scenario plays the same mechanism
+//! Problem   Which tenants have a queue is a question of its own: a scenario plays the same mechanism
 //!           with and without, by a controller that writes to switches and by one that never does.
 //! Approach  A mechanism's label says whether ([`Bound`]), the block `binding` says how ([`Binding`]).
 //!           The mechanism before the `@` is that of tenants in the shared queue.
@@ -10,11 +10,13 @@
 
 use super::{LinkDir, Scenario, Topology, Vm};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::binding::LastQueue;
+use weir_core::binding::control::Member;
+use weir_core::binding::switch::PortQueues;
+use weir_core::binding::{LastQueue, SHARED, Wish};
 use weir_core::ledger::{Cut, LinkId, Need};
-use weir_units::{Rate, Span};
+use weir_units::{HostId, Rate, Span, TenantId};
 
-/// Who configures queues.
+/// How queues are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The controller's loop does, in each interval.
@@ -148,6 +150,44 @@ impl Scenario {
         };
         let all = needs.into_iter().map(need);
         all.filter(|need| !(need.forward.is_zero() && need.backward.is_zero())).collect()
+    }
+}
+
+impl Scenario {
+    /// The tenants as a controller knows them that binds them to queues, in their order.
+    pub fn members(&self) -> Vec<Member> {
+        (0..self.tenants.len()).map(|tenant| self.member(tenant)).collect()
+    }
+
+    fn member(&self, tenant: usize) -> Member {
+        let vms = || self.vms.iter().filter(|vm| vm.tenant == tenant);
+        let wish = match () {
+            () if self.binding.pinned.contains(&tenant) => Wish::Pinned,
+            () if self.binding.excluded.contains(&tenant) => Wish::Excluded,
+            () => Wish::ByScore,
+        };
+        Member {
+            tenant: TenantId(tenant as u32),
+            needs: self.needs(tenant),
+            payment: vms().map(|vm| vm.floors_out().max(vm.floors_in())).sum(),
+            wish,
+            hosts: vms().map(|vm| HostId(vm.host as u32)).collect(),
+        }
+    }
+
+    /// The code points that tenants may have: one per queue beside the shared one.
+    pub fn code_points(&self) -> Vec<u8> {
+        (SHARED + 1..self.binding.queues).collect()
+    }
+
+    /// A port as an operator provisions it once, for static queues.
+    pub fn provisioned(&self, rate: Rate) -> PortQueues {
+        let own = self.code_points();
+        let mut port = PortQueues::shared_alone(rate, SHARED);
+        port.weights.insert(SHARED, self.binding.shared_weight);
+        port.weights.extend(own.iter().map(|queue| (*queue, 1)));
+        port.queue_of.extend(own.iter().map(|queue| (*queue, *queue)));
+        port
     }
 }
 

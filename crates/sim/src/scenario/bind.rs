@@ -9,12 +9,12 @@ use super::Unsupported;
 use super::guard::line;
 use crate::world::BindingSpec;
 use std::collections::BTreeMap;
-use weir_core::binding::control::{Config, Member, Provision};
+use weir_core::binding::control::{Config, Provision};
 use weir_core::binding::switch::{Abilities, PortAbilities, PortName, PortQueues, SwitchConfig};
-use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED, Wish};
+use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED};
 use weir_core::ledger::{Direction, LinkId, SwitchId};
 use weir_model::scenario::{Bound, LinkDir, Mechanism, Scenario};
-use weir_units::{HostId, Rate, Span, TenantId, VmId};
+use weir_units::{HostId, Span, TenantId, VmId};
 
 /// No packet is under way for longer: full queues of a path at a hundredth of a link, and some more.
 const LINGER: Span = Span::from_millis(20);
@@ -37,7 +37,7 @@ pub(super) fn binding(
         |link: &weir_model::scenario::Link| LinkPorts { rate: link.rate, queues: asked.queues };
     let fabric = Fabric {
         links: topology.links.iter().map(port).collect(),
-        codepoints: (SHARED + 1..asked.queues).collect(),
+        codepoints: scenario.code_points(),
         most_weight: MostWeight::new(asked.most_weight),
         last_queue: asked.last_queue,
     };
@@ -60,7 +60,7 @@ pub(super) fn binding(
         able.ports.insert(name.clone(), has);
         let found = match bound {
             Bound::Loop => PortQueues::shared_alone(rate, SHARED),
-            Bound::Static => provisioned(scenario, rate),
+            Bound::Static => scenario.provisioned(rate),
         };
         switches.entry(switch).or_default().ports.insert(name.clone(), found);
         ports.insert((LinkId(direction.link as u32), way(direction)), (switch, name.clone()));
@@ -95,7 +95,7 @@ pub(super) fn binding(
     Ok(Some(BindingSpec {
         config,
         binder,
-        members: (0..scenario.tenants.len()).map(|tenant| member(scenario, tenant)).collect(),
+        members: scenario.members(),
         switches,
         links,
         cards: cards(scenario)?,
@@ -129,34 +129,8 @@ fn check(scenario: &Scenario, mechanism: &Mechanism, bound: Bound) -> Result<(),
     Ok(())
 }
 
-/// A port that others provisioned.
-fn provisioned(scenario: &Scenario, rate: Rate) -> PortQueues {
-    let own = SHARED + 1..scenario.binding.queues;
-    let mut port = PortQueues::shared_alone(rate, SHARED);
-    port.weights.insert(SHARED, scenario.binding.shared_weight);
-    port.weights.extend(own.clone().map(|queue| (queue, 1)));
-    port.queue_of.extend(own.map(|queue| (queue, queue)));
-    port
-}
-
 const fn way(direction: LinkDir) -> Direction {
     if direction.reverse { Direction::Backward } else { Direction::Forward }
-}
-
-fn member(scenario: &Scenario, tenant: usize) -> Member {
-    let vms = || scenario.vms.iter().filter(|vm| vm.tenant == tenant);
-    let wish = match () {
-        () if scenario.binding.pinned.contains(&tenant) => Wish::Pinned,
-        () if scenario.binding.excluded.contains(&tenant) => Wish::Excluded,
-        () => Wish::ByScore,
-    };
-    Member {
-        tenant: TenantId(tenant as u32),
-        needs: scenario.needs(tenant),
-        payment: vms().map(|vm| vm.floors_out().max(vm.floors_in())).sum(),
-        wish,
-        hosts: vms().map(|vm| HostId(vm.host as u32)).collect(),
-    }
 }
 
 /// Each host's only link.
