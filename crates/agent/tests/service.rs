@@ -95,6 +95,7 @@ fn the_unit_keeps_floors_when_the_agent_dies() {
     assert_eq!(value("Restart"), "always");
     assert_eq!(value("RuntimeDirectoryPreserve"), "yes", "the lease outlives the agent");
     assert_eq!(value("ReadWritePaths"), "/sys/fs/bpf", "what is pinned outlives the agent");
+    assert_eq!(value("StateDirectory"), "weir/agent", "an agent writes what its controller wants");
     assert!(value("ExecStopPost").contains("weir reclaim --config"), "if the guardian dies too");
     let patience: u64 = value("WatchdogSec").parse().expect("seconds");
     assert!(patience >= 5, "longer than a busy host makes the loop wait");
