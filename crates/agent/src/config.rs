@@ -460,6 +460,15 @@ floor_in = "400Mbit"
     }
 
     #[test]
+    fn the_examples_that_an_operator_copies_are_sound() {
+        let config = include_str!("../../../packaging/agent.toml");
+        let directory = include_str!("../../../packaging/directory.yaml");
+        let setup = Setup::parse(config, directory).expect("sound");
+        assert_eq!(setup.host.vms().count(), 1);
+        assert!(setup.observes(), "a new host looks before it enforces");
+    }
+
+    #[test]
     fn the_shaper_is_chosen_by_name() {
         assert_eq!(load(AS_IT_IS, AS_IT_IS).expect("sound").file.shaper, ShaperChoice::Auto);
         let with = |name| ("host = \"h0\"\n", format!("host = \"h0\"\nshaper = \"{name}\"\n"));

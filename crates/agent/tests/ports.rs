@@ -93,6 +93,21 @@ fn a_port_that_a_reload_finds_missing_is_told_and_counted() {
 }
 
 #[test]
+fn a_vm_that_is_not_there_at_the_first_start_is_guarded_when_it_comes() {
+    let world = World::new();
+    add_c(&world);
+    let one = world.start(1);
+    assert_eq!(one.top().gone, [gone("c", "port3")]);
+    assert_eq!(one.log().matches("vm c is gone: its port port3").count(), 1, "{}", one.log());
+    let _guest = Guest::new(&world, 1);
+    until("it is guarded", 5, || one.top().gone.is_empty());
+    let filters = world.tc("host1", "filter show dev port3 ingress");
+    assert!(filters.contains("pref 4000"), "its redirection: {filters}");
+    assert_eq!(counter(&one, "agent.ports_lost"), 0, "none was lost");
+    one.stop();
+}
+
+#[test]
 fn a_port_made_anew_under_its_index_is_noticed_and_guarded_again() {
     let world = World::new();
     let guest = Guest::new(&world, 1);

@@ -239,16 +239,16 @@ pub(super) fn peers(setup: &Setup) -> BTreeMap<HostId, SocketAddr> {
     setup.hosts.iter().map(|(id, (_, control))| (*id, *control)).collect()
 }
 
-/// Ports that are missing when the agent starts. At a first start that is a slip, which the data plane
-/// refuses; where an earlier agent is followed the VM may have died with it, and the others' floors
-/// must not wait for somebody to notice.
+/// VMs whose ports are missing when the agent starts. After a boot most VMs are not there yet, and
+/// floors of the others must not wait for them.
 pub(super) fn gone_at_start(setup: &Setup) -> Result<BTreeSet<VmId>> {
     let file = &setup.file;
-    if !weir_dataplane::has_traces(&file.instance, &file.bpffs, &file.run_dir)? {
-        return Ok(BTreeSet::new());
-    }
-    // One that was renamed still carries the program of the agent that is followed.
-    let left = weir_dataplane::left_behind(&file.instance, &file.bpffs, &file.run_dir)?;
+    // A port that was renamed still carries the program of an earlier agent.
+    let left = if weir_dataplane::has_traces(&file.instance, &file.bpffs, &file.run_dir)? {
+        weir_dataplane::left_behind(&file.instance, &file.bpffs, &file.run_dir)?
+    } else {
+        BTreeMap::new()
+    };
     let is_left = |vm: &VmConfig| setup.names.id(&vm.name).is_some_and(|id| left.contains_key(&id));
     let missing = file.vms.iter().filter(|vm| Interface::find(&vm.port).is_err() && !is_left(vm));
     let gone = missing.filter_map(|vm| {
