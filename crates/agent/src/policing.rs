@@ -1,7 +1,7 @@
-//! What `policing` of a VM in `agent.toml` may say.
+//! Checks the setting `policing` of each VM in `agent.toml`.
 //!
-//! Problem   Policing holds a guest to a window that its port keeps for it. Where there is none, what was asked for
-//!           would silently not be done.
+//! Problem   Policing holds a guest to a window that its port keeps for it. A port without a translation or a
+//!           budget keeps none, and would silently ignore the setting.
 //! Not here  Dropping: `bpf/vcc.bpf.c`.
 //! Source    AC/DC, enforcement.
 

@@ -72,7 +72,7 @@ impl Reply {
     }
 }
 
-/// Redirections of one request. More mean that controllers do not agree who leads.
+/// Redirections of one request. More mean that the controllers do not agree on a leader.
 const REDIRECTS: usize = 3;
 
 /// Where a controller is.

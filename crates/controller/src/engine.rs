@@ -171,7 +171,7 @@ impl Engine {
         answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 
-    /// Whether this process leads, and who does. Its end is the thread's.
+    /// Whether this process leads, and which one does. The channel ends with the thread.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
@@ -328,7 +328,7 @@ impl Writer {
         false
     }
 
-    // -- who leads ----------------------------------------------------------------------------
+    // -- leadership ----------------------------------------------------------------------------
 
     /// Whether something has to be tried again soon.
     fn is_behind(&mut self) -> bool {
@@ -336,7 +336,7 @@ impl Writer {
             || (self.lead.is_none() && matches!(self.store.standing(), Standing::Leads { .. }))
     }
 
-    /// Takes up who leads, and what others committed.
+    /// Takes up which process leads, and what other processes committed.
     ///
     /// # Errors
     ///

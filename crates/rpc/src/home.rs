@@ -38,7 +38,7 @@ pub enum HomeError {
 #[derive(Clone, Debug)]
 pub struct Home(PathBuf);
 
-/// What proves who a host is.
+/// Proof of a host's identity.
 #[derive(Debug)]
 pub struct Proof {
     /// Who it is.
@@ -98,7 +98,7 @@ impl Home {
         write(&path, format!("{}\n{roots}", &text[..own_end]).as_bytes())
     }
 
-    /// Reads who the host is. `None` if it never joined.
+    /// Reads the host's identity. `None` if it never joined.
     ///
     /// # Errors
     ///

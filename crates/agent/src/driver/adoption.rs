@@ -1,8 +1,8 @@
 //! Takes over from an agent that died: its pairs go on.
 //!
 //! Problem   Floors and what was borrowed must outlive an agent, and nothing else may.
-//! Approach  The loop is told what is in force, pair by pair. What the machine has no room for is over with
-//!           the first work.
+//! Approach  The loop is told what is in force, pair by pair. The first work ends the pairs for which the
+//!           machine has no room.
 //! Not here  What the data plane gives up by itself: see its `adoption`.
 
 use super::Driver;

@@ -1,4 +1,4 @@
-//! VMs' window budgets: what is asked for, who gets what of it, and what is told.
+//! VMs' window budgets: what is asked for, what each connection gets of it, and what is reported.
 //!
 //! Problem   A budget that is too small, or whose classes overlap, must be seen by whoever asked for it, and keep
 //!           no floor from being.

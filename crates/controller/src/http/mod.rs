@@ -111,7 +111,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Around every request: who asks, and a number for what came of it.
+/// Around every request: finds the person who asks, and counts the result.
 async fn around(State(shared): Ctx, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let access = ROUTES.iter().find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);

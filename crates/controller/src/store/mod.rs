@@ -3,7 +3,7 @@
 //! Problem   An acknowledged write has to be there after `kill -9` and after a power cut, on one machine
 //!           (redb) and later on several (etcd). A store of a newer Weir must not be read by an older one.
 //! Approach  Records are keys and values in six tables. [`Store::commit`] takes a batch, all or nothing,
-//!           and returns when it is on the disk; who needs speed gives larger batches. The version of the
+//!           and returns when it is on the disk; larger batches are faster. The version of the
 //!           schema is a record, too.
 //! Promises  After `commit` returned `Ok`, the batch outlives every crash. After `Err`, either all of the
 //!           batch is there or nothing of it, and the next commit may succeed.

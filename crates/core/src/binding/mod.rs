@@ -220,7 +220,7 @@ impl Binder {
         Self { provisioned: Some(provisioned), ..Self::new(fabric) }
     }
 
-    /// Ends a control interval: decides who has a queue until the next. `contenders` are all
+    /// Ends a control interval: decides which tenants have a queue until the next. `contenders` are all
     /// tenants, ascending. `seed` breaks ties; a new one for each interval is fair to all.
     ///
     /// Tenants that are not named have left. Links that are no part of the fabric have no queues.

@@ -1,4 +1,4 @@
-//! The sum of all promises: who may have what of which link and host.
+//! The sum of all promises: what each tenant may have of each link and host.
 //!
 //! Problem   A floor is a promise only if it is added to all others on every link that it may need.
 //! Approach  A tenant is confined to a tree. On each link of it and in each direction, each of its

@@ -1,4 +1,4 @@
-//! From the wire to the application, and how equal a set of rates is.
+//! Converts rates on the wire to rates of applications, and computes how equal a set of rates is.
 //!
 //! Floors count octets on the wire: layer 2 without FCS. The application's part of them depends on
 //! the packet; at an MTU of 1500 a frame has 1514 octets.

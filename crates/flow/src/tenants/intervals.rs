@@ -1,4 +1,4 @@
-//! Control intervals: what tenants want, what the queues give, who has a queue next.
+//! Control intervals: what tenants want, what the queues give, which tenants have a queue next.
 
 use super::share::{Claim, Shared, share};
 use super::site::{Site, Tenant, fabric};

@@ -1,9 +1,9 @@
-//! QShare's datacenter, tenant by tenant: who has a queue, and what that is worth.
+//! QShare's datacenter, tenant by tenant: which tenants have a queue, and what that is worth.
 //!
 //! Problem   A hundred thousand VMs have billions of pairs, but QShare decides by tenants.
 //! Approach  A ledger is filled with tenants. In each control interval every tenant wants nothing, a part
 //!           of its reservation, or all that it gets; the ports' weighted queues divide ([`share()`]); what
-//!           was used decides who has a queue in the next ([`weir_core::binding`]). A tenant's traffic is
+//!           was used decides which tenants have a queue in the next ([`weir_core::binding`]). A tenant's traffic is
 //!           spread over its tree in proportion to what it has reserved, as in QShare §7.3.2, so that one
 //!           number says its rate on every link: a multiple of its reservation, its gain.
 //! Promises  No port carries more than its rate. A tenant gets what it wants up to its reservation. Same

@@ -1,4 +1,4 @@
-//! Further ways of a flow, whose packets take all of them in turn.
+//! Adds further ways to a flow. Its packets take all ways in turn.
 
 use super::{Flaw, Network, Way};
 

@@ -1,6 +1,6 @@
-//! Between guests and their hosts' network: VMs' ports.
+//! Passes packets between guests and the networks of their hosts, through the VMs' ports.
 //!
-//! Problem   A VM that goes takes its port along. Its sockets stay: its timers run, but its packets
+//! Problem   When a VM leaves, its port disappears. Its sockets stay: its timers run, but its packets
 //!           reach no network.
 //! Approach  A packet's VM follows from its flow. Packets from a VM without a port are lost where
 //!           they would enter its host, packets to it where they would leave.

@@ -1,4 +1,4 @@
-//! What a host remembers is bounded by who talks.
+//! Checks that a host remembers no more than the pairs that talk need.
 
 use crate::breach::Breaches;
 use crate::terms::Terms;

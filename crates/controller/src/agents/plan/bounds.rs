@@ -1,7 +1,7 @@
-//! What hosts may enforce, by how much that is more than what is wanted, and what waits for it.
+//! Keeps the floors that each host may still enforce, and the changes that wait for them.
 //!
-//! Approach  See [`super`]: the bound of a VM grows when its host is told of more, and is what the host
-//!           acknowledged when it answers.
+//! Approach  See [`super`]. A VM's bound rises before its host is told of a larger floor. When the host
+//!           answers, the bound becomes the floor that it acknowledged.
 
 use super::super::floors::Floors;
 use super::{May, Plan, VmRow};

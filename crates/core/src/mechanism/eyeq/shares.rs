@@ -1,9 +1,8 @@
-//! What each VM of a host may receive, and each of its two parts.
+//! Decides what each VM of a host may receive, and each of its two parts.
 //!
-//! Problem   Meters and rates that packets clock live where packets are; how the link is divided
-//!           among them changes more slowly, and needs all of them at once. And a VM's senders are
-//!           not alike: those of its own tenant are promised its floor, all others are promised
-//!           nothing.
+//! Problem   Packets drive the meters and rates, so these are in the data plane. The division of the
+//!           link changes more slowly, and needs the readings of all meters. A VM's senders differ:
+//!           those of its own tenant are promised its floor, all others are promised nothing.
 //! Approach  Once a period the meters' counters are read: octets, and how often each rate was
 //!           computed. From these the [`Scheduler`] makes the capacities C_i of VMs. A VM has two
 //!           meters: its own tenant's senders may have all of C_i, strangers what these leave of

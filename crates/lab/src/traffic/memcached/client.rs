@@ -1,7 +1,7 @@
 //! State of a memcached client: due requests, their connections, and their durations.
 //!
-//! Problem   A load generator that waits for a slow answer before it asks again does not ask while
-//!           the server is slow, and does not see how slow it was (coordinated omission).
+//! Problem   Some load generators wait for each answer before the next request. They ask little while
+//!           the server is slow, so they measure too short times (coordinated omission).
 //! Approach  Requests are due at their moments, independent of answers. A request without a
 //!           connection waits for one, and its time counts from the moment at which it was due.
 //! Promises  No clock and no socket: time is an argument. Waiting requests are bounded; a request
