@@ -35,7 +35,7 @@ test-long: setup-test build
 check: setup-test
 	@scripts/test --no-lab
 
-# More seeds of what `make check` plays 200 of: `make swarm N=10000`. Other ones: FROM=201.
+# More seeds of what `make check` plays 80 of: `make swarm N=10000`. Other ones: FROM=81.
 N ?= 1000
 FROM ?= 1
 swarm: build

@@ -19,7 +19,7 @@ mod etcd_server;
 use etcd_server::Etcd;
 
 /// Kills and pauses of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
-const FEW: u64 = 50;
+const FEW: u64 = 15;
 const CONTROLLERS: usize = 3;
 const WORKERS: u64 = 2;
 /// Clouds beside each other, at most.
