@@ -2,13 +2,14 @@
 
 use super::query::{Params, idempotency, preconditions};
 use super::read::{Named, One, etag, kind_of, named, words};
-use super::{BODY_MOST, BODY_TIME, Ctx, Shared, json};
+use super::{BODY_MOST, BODY_TIME, Shared, json};
 use crate::problem::Problem;
 use crate::state::{Action, Actor, Answer, Mode, NewToken, Request, Role};
 use crate::tokens;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,16 +21,32 @@ use weir_model::objects::{Kind, Wish, read};
 const BATCH_MOST: usize = 50_000;
 
 /// What all requests that change something have.
-struct Asked<'a> {
-    shared: &'a Arc<Shared>,
+pub(super) struct Asked {
+    shared: Arc<Shared>,
     actor: Actor,
     params: Params,
     headers: HeaderMap,
     uri: Uri,
-    method: &'static str,
+    method: Method,
 }
 
-impl Asked<'_> {
+impl FromRequestParts<Arc<Shared>> for Asked {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Problem> {
+        let actor = parts.extensions.get().cloned().expect("every route here asks for a token");
+        Ok(Self {
+            shared: shared.clone(),
+            actor,
+            params: Params::from_request_parts(parts, shared).await?,
+            headers: parts.headers.clone(),
+            uri: parts.uri.clone(),
+            method: parts.method.clone(),
+        })
+    }
+}
+
+impl Asked {
     async fn ask(self, body: &[u8], action: Action) -> Result<Response, Problem> {
         self.params.only(&["dryRun"])?;
         let dry_run = self.params.dry_run()?;
@@ -95,18 +112,10 @@ fn wish(kind: Kind, octets: &[u8]) -> Result<Wish, Problem> {
 }
 
 /// `PUT /api/v1/{kind}/{name}`: makes or changes the object.
-pub(super) async fn apply(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: Named,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
-) -> Result<Response, Problem> {
+pub(super) async fn apply(asked: Asked, path: Named, body: Body) -> Result<Response, Problem> {
     let (kind, name) = named(path)?;
-    let (seen, new) = preconditions(&headers)?;
-    let body = octets(&headers, body).await?;
+    let (seen, new) = preconditions(&asked.headers)?;
+    let body = octets(&asked.headers, body).await?;
     let wish = wish(kind, &body)?;
     if wish.metadata.name != name {
         let detail = format!("`{}` at the path of `{name}`", wish.metadata.name);
@@ -114,39 +123,24 @@ pub(super) async fn apply(
     }
     let mode = if new { Mode::Create } else { Mode::Apply };
     let action = Action::Put { wish: Box::new(wish), mode, seen };
-    Asked { shared: &shared, actor, params, headers, uri, method: "PUT" }.ask(&body, action).await
+    asked.ask(&body, action).await
 }
 
 /// `POST /api/v1/{kind}`: makes an object.
-pub(super) async fn create(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: One,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
-) -> Result<Response, Problem> {
+pub(super) async fn create(asked: Asked, path: One, body: Body) -> Result<Response, Problem> {
     let kind = kind_of(&words(path)?)?;
-    let body = octets(&headers, body).await?;
+    let body = octets(&asked.headers, body).await?;
     let wish = Box::new(wish(kind, &body)?);
     let action = Action::Put { wish, mode: Mode::Create, seen: None };
-    Asked { shared: &shared, actor, params, headers, uri, method: "POST" }.ask(&body, action).await
+    asked.ask(&body, action).await
 }
 
 /// `DELETE /api/v1/{kind}/{name}`.
-pub(super) async fn remove(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: Named,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Problem> {
+pub(super) async fn remove(asked: Asked, path: Named) -> Result<Response, Problem> {
     let (kind, name) = named(path)?;
-    let (seen, _) = preconditions(&headers)?;
+    let (seen, _) = preconditions(&asked.headers)?;
     let action = Action::Delete { kind, name, seen };
-    Asked { shared: &shared, actor, params, headers, uri, method: "DELETE" }.ask(&[], action).await
+    asked.ask(&[], action).await
 }
 
 #[derive(Deserialize)]
@@ -156,15 +150,8 @@ struct Batch {
 }
 
 /// `POST /api/v1/apply`: makes or changes objects, all or none.
-pub(super) async fn batch(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
-) -> Result<Response, Problem> {
-    let body = octets(&headers, body).await?;
+pub(super) async fn batch(asked: Asked, body: Body) -> Result<Response, Problem> {
+    let body = octets(&asked.headers, body).await?;
     let batch: Batch = parse(&body)?;
     if batch.items.len() > BATCH_MOST {
         let detail = format!("{} objects: at most {BATCH_MOST}", batch.items.len());
@@ -179,49 +166,22 @@ pub(super) async fn batch(
         wishes.push(wish);
     }
     let action = Action::Batch(wishes);
-    Asked { shared: &shared, actor, params, headers, uri, method: "POST" }.ask(&body, action).await
+    asked.ask(&body, action).await
 }
 
 /// `POST /api/v1/reservations/{name}/confirm`.
-pub(super) async fn confirm(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: One,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Problem> {
-    let name = words(path)?;
-    let asked = Asked { shared: &shared, actor, params, headers, uri, method: "POST" };
-    asked.ask(&[], Action::Confirm(name)).await
+pub(super) async fn confirm(asked: Asked, path: One) -> Result<Response, Problem> {
+    asked.ask(&[], Action::Confirm(words(path)?)).await
 }
 
 /// `POST /api/v1/reservations/{name}/release`.
-pub(super) async fn release(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: One,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Problem> {
-    let name = words(path)?;
-    let asked = Asked { shared: &shared, actor, params, headers, uri, method: "POST" };
-    asked.ask(&[], Action::Release(name)).await
+pub(super) async fn release(asked: Asked, path: One) -> Result<Response, Problem> {
+    asked.ask(&[], Action::Release(words(path)?)).await
 }
 
 /// `POST /api/v1/hosts/{name}/revoke`.
-pub(super) async fn revoke(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: One,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Problem> {
-    let name = words(path)?;
-    let asked = Asked { shared: &shared, actor, params, headers, uri, method: "POST" };
-    asked.ask(&[], Action::Revoke(name)).await
+pub(super) async fn revoke(asked: Asked, path: One) -> Result<Response, Problem> {
+    asked.ask(&[], Action::Revoke(words(path)?)).await
 }
 
 /// A token that is wanted.
@@ -239,15 +199,9 @@ struct WantedToken {
 }
 
 /// `POST /api/v1/tokens`: the answer has the secret, once.
-pub(super) async fn add_token(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    params: Params,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    params.only(&["dryRun"])?;
-    let body = octets(&headers, body).await?;
+pub(super) async fn add_token(asked: Asked, body: Body) -> Result<Response, Problem> {
+    asked.params.only(&["dryRun"])?;
+    let body = octets(&asked.headers, body).await?;
     let wanted: WantedToken = parse(&body)?;
     let secret = tokens::draw();
     let new = NewToken {
@@ -258,10 +212,11 @@ pub(super) async fn add_token(
         host: wanted.host,
         expires: wanted.expires,
     };
-    let dry_run = params.dry_run()?;
+    let dry_run = asked.params.dry_run()?;
     // A secret must not be remembered for a repetition, so there is none.
-    let request = Request { actor, dry_run, idempotency: None, action: Action::AddToken(new) };
-    let answer = shared.engine.ask(request).await?;
+    let request =
+        Request { actor: asked.actor, dry_run, idempotency: None, action: Action::AddToken(new) };
+    let answer = asked.shared.engine.ask(request).await?;
     let mut told: Value = parse(answer.body.as_bytes())?;
     if !dry_run {
         told["token"] = secret.into();
@@ -271,15 +226,6 @@ pub(super) async fn add_token(
 }
 
 /// `DELETE /api/v1/tokens/{name}`.
-pub(super) async fn remove_token(
-    State(shared): Ctx,
-    Extension(actor): Extension<Actor>,
-    path: One,
-    params: Params,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Problem> {
-    let name = words(path)?;
-    let asked = Asked { shared: &shared, actor, params, headers, uri, method: "DELETE" };
-    asked.ask(&[], Action::RemoveToken(name)).await
+pub(super) async fn remove_token(asked: Asked, path: One) -> Result<Response, Problem> {
+    asked.ask(&[], Action::RemoveToken(words(path)?)).await
 }
