@@ -136,8 +136,18 @@ struct weir_settings {
 	__u32 flags;	  /* WEIR_ECN, WEIR_UNMARK, WEIR_OBSERVE */
 	__u32 overhead;	  /* octets that a tunnel behind the ports adds to a packet; 0: there is none */
 	__u64 code_points; /* bit n: Weir may tag a tenant with DSCP n; 0: it tags none */
+	__u32 divided;	   /* ifindex of the uplink that HTB divides between VMs and host; 0: none is */
+	__u32 unused;
 };
-_Static_assert(sizeof(struct weir_settings) == 24, "intf.rs expects 24");
+_Static_assert(sizeof(struct weir_settings) == 32, "intf.rs expects 32");
+
+/*
+ * Leaves of that HTB (see uplink.h). Their low four bits are zero: a queue behind this host that
+ * reads skb->priority as a band finds best effort.
+ */
+#define WEIR_UPLINK_VMS 0x3e10010u    /* what VMs send; HTB has shaped it already */
+#define WEIR_UPLINK_HOST 0x3e10020u   /* what the host itself sends, and whatever has no class */
+#define WEIR_UPLINK_URGENT 0x3e10030u /* the host's neighbour discovery, and agents' messages */
 
 /*
  * A TCP connection in the direction in which its packets come in. Key of `flows`

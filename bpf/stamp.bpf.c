@@ -31,7 +31,9 @@
  * without a number: losses do not show then.
  *
  * It also removes the class from skb->priority. The uplink's own qdisc would
- * read it as a band: pfifo_fast uses its low four bits.
+ * read it as a band: pfifo_fast uses its low four bits. Where that qdisc is ours
+ * and divides the uplink between VMs and host, the packet gets a class there
+ * (see uplink.h).
  */
 
 /* Whether packets enter a tunnel between the ports and the uplink. */
@@ -66,6 +68,8 @@ int weir_stamp(struct __sk_buff *skb)
 	if (is_departed(class)) {
 		if (!observing)
 			tag_outer(skb, class & 63);
+		if (is_divided(skb))
+			skb->priority = WEIR_UPLINK_VMS;
 		return TC_ACT_UNSPEC;
 	}
 	kind = parse_packet(skb, &p);
@@ -74,8 +78,10 @@ int weir_stamp(struct __sk_buff *skb)
 		add_outer(&p, ends.to);
 	if (!observing && depart(skb, &p, &ends, class))
 		return TC_ACT_SHOT;
-	if (class >> 16 == WEIR_MAJOR && has_tunnel())
+	if (is_of_a_vm(&ends, class) && has_tunnel())
 		skb->priority = DEPARTED | tag_between(ends.from, ends.to);
+	if (is_divided(skb))
+		skb->priority = uplink_class(skb, &p, kind, &ends, class);
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
 	if (!observing && ends.from && ends.from->flags & WEIR_BEST_EFFORT)

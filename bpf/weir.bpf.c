@@ -49,6 +49,7 @@
 
 #include "classify.bpf.c"
 #include "depart.bpf.c"
+#include "uplink.h"
 #include "stamp.bpf.c"
 #include "meter.bpf.c"
 #include "gather.bpf.c"

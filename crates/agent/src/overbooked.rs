@@ -62,10 +62,16 @@ impl Teller {
 /// direction.
 pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     let line = setup.host.line;
-    let room = line.mul_ratio(100 - HEADROOM, 100);
+    let own = setup.file.uplink.host_floor.map_or(Rate::ZERO, |floor| floor.0);
     let mut said = Vec::new();
     for (direction, field) in [("out", "floor_out"), ("in", "floor_in")] {
+        let (mut room, mut kept) =
+            (line.mul_ratio(100 - HEADROOM, 100), format!("{HEADROOM} % are headroom"));
         let mut promised = setup.host.promised_elsewhere(direction == "out");
+        if direction == "out" && !own.is_zero() {
+            room = room.saturating_sub(own);
+            kept += &format!(", {own} are the host's own");
+        }
         if direction == "out" {
             let external = setup.file.vms.iter().filter_map(|vm| vm.external_floor);
             promised += external.map(|floor| floor.0).sum();
@@ -77,7 +83,7 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
         }
         said.push(format!(
             "the VMs of host `{}` are promised {promised} {direction} over an uplink of {line}, of \
-             which {room} are for floors ({HEADROOM} % are headroom). Unless their tenants are \
+             which {room} are for floors ({kept}). Unless their tenants are \
              promised less at the other end, floors will be scaled down: lower {field}, move VMs to \
              other hosts, or use a faster uplink",
             setup.file.host
@@ -89,6 +95,7 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::text::RateText;
 
     const DIRECTORY: &str = "
 hosts:
@@ -131,6 +138,15 @@ vms:
               faster uplink"
             ]
         );
+        let with_own = |mbps| {
+            let mut setup = setup([(350, 450), (451, 450)], ES, DIRECTORY);
+            setup.file.uplink.host_floor = Some(RateText(Rate::from_mbps(mbps)));
+            warnings(&setup)
+        };
+        assert_eq!(with_own(99), [""; 0], "just fits");
+        let said = with_own(100);
+        assert!(said.len() == 1 && said[0].contains("800 Mb/s are for floors"), "{said:?}");
+        assert!(said[0].contains("(10 % are headroom, 100 Mb/s are the host's own)"), "{said:?}");
         let said = warnings(&setup([(450, 900), (450, 900)], ES, DIRECTORY));
         assert!(said.len() == 1 && said[0].contains("1.8 Gb/s in over"), "{said:?}");
         assert_eq!(warnings(&setup([(450, 450), (450, 450)], ES, DIRECTORY)), [""; 0], "just fits");

@@ -23,6 +23,13 @@ pub(crate) fn external(vm: &VmConfig) -> External {
 /// Refuses a VM that is promised more than it may ever send.
 pub(crate) fn check(setup: &Setup) -> Result<(), Mistake> {
     let (line, other) = (setup.host.line, setup.default_rate());
+    let own = setup.file.uplink.host_floor.map_or(Rate::ZERO, |floor| floor.0);
+    // Less than a twentieth for VMs is a mistake, and the shaper needs what it keeps for other
+    // traffic.
+    sound(own <= line.mul_ratio(95, 100), || {
+        let what = format!("{own} of the host itself leave its VMs nothing of {line}: lower it");
+        Mistake::config("uplink.host_floor", what)
+    })?;
     for (i, vm) in setup.file.vms.iter().enumerate() {
         let Some(id) = setup.names.id(&vm.name) else { continue };
         let External { floor, ceiling } = external(vm);
@@ -85,6 +92,10 @@ mod tests {
         assert!(error.contains("and 20 Mb/s for places that no directory lists: raise"), "{error}");
         let error = loaded("1Gbit", "external_ceiling = \"20Mbit\"\n").expect_err("no floor");
         assert!(error.contains("vm[0].external_ceiling: is below external_floor"), "{error}");
+        let error = loaded("100Mbit\", host_floor = \"96Mbit", "").expect_err("nothing is left");
+        let said =
+            "agent.toml:7: uplink.host_floor: 96 Mb/s of the host itself leave its VMs nothing";
+        assert!(error.starts_with(said), "{error}");
         let error = loaded("100Mbit", "").expect_err("more than the uplink");
         assert!(error.starts_with("agent.toml:12: vm[0].floor_out: vm `a` is promised"), "{error}");
     }

@@ -7,6 +7,7 @@ mod common;
 mod budget;
 mod eyeq;
 mod follow;
+mod host_floor;
 mod journal;
 mod nat;
 mod plumbing;

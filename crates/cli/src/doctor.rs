@@ -75,6 +75,8 @@ fn devices(roots: &Roots, config: &AgentConfig) -> Vec<Finding> {
     let names: Vec<&str> = ports.iter().map(|(_, port)| *port).collect();
     let uplink = &config.uplink;
     let mut findings = probe::uplink(roots, &uplink.interface, uplink.rate.0, &names);
+    let own = uplink.host_floor.map(|floor| floor.0);
+    findings.push(probe::host_traffic(&uplink.interface, own));
     findings.extend(probe::ports(roots, &ports, &uplink.tunnels));
     findings
 }

@@ -67,7 +67,13 @@ fn a_vm_whose_port_is_not_there_is_unenforced_by_name_and_the_status_is_1() {
     };
     assert_eq!(state("port weir-none1 of a"), "Unenforced");
     assert_eq!(state("uplink weir-none0"), "cannot");
+    assert_eq!(state("uplink weir-none0, the host's own traffic"), "costs");
     let text = doctor(&["--config", &at("agent.toml")]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("Unenforced: port weir-none1 of a."), "{text}");
+    assert!(text.contains("remedy: uplink.host_floor"), "{text}");
+    write("agent.toml", &config.replace("\"1Gbit\"", "\"1Gbit\", host_floor = \"100Mbit\""));
+    let text = doctor(&["--config", &at("agent.toml")]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("its floor is 100 Mb/s"), "{text}");
 }

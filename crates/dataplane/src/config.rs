@@ -31,7 +31,7 @@ pub struct Config {
     /// Its line rate, on layer 2 without FCS.
     pub uplink_rate: Rate,
     /// The floor of what this host itself sends by the uplink; zero: it has none, and no limit
-    /// either. Needs departure times.
+    /// either.
     pub host_floor: Rate,
     /// What carries VMs' packets to other hosts, if not the uplink as they are.
     pub tunnels: Tunnels,
@@ -321,7 +321,7 @@ pub struct HostTraffic {
     pub floor: Rate,
     /// Octets sent so far, on layer 2 without FCS.
     pub octets: Bytes,
-    /// Segments dropped because they would have waited too long.
+    /// Segments dropped because they would have waited too long; with HTB a super-packet counts once.
     pub dropped: u64,
 }
 

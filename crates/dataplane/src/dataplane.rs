@@ -190,7 +190,7 @@ impl Dataplane {
         };
         shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut *shaper)?;
-        programs.set(settings(config))?;
+        programs.set(settings(config, shaper.kind(), uplink))?;
         fill_endpoints(&programs, config)?;
         drop_ports(&mut programs, &strangers)?;
         let slots = fill_ports(&mut programs, config, hooks, &*shaper, &BTreeSet::new())?;
@@ -624,23 +624,24 @@ fn open_shaper(
     programs: &mut Programs,
     journal: &mut Journal,
 ) -> Result<Box<dyn Shaper + Send>, Error> {
-    if kind == Kind::Htb && !config.host_floor.is_zero() {
-        return Err(Error::Config(
-            "a floor of the host itself needs departure times (`shaper = \"departure-time\"`): HTB's queues are \
-             not on the way of what it sends"
-                .into(),
-        ));
+    let deed = match kind {
+        Kind::DepartureTime => Some(Deed::Fq(uplink.clone())),
+        Kind::Htb if !config.host_floor.is_zero() => Some(Deed::Htb(uplink.clone())),
+        Kind::Htb | Kind::Observer => None,
+    };
+    give_back_roots(journal, deed.as_ref())?;
+    if let Some(deed) = deed
+        && !journal.has(&deed)
+    {
+        journal.record(deed)?;
     }
     if kind == Kind::Htb {
         return Ok(Box::new(
             Htb::open(shaper_config(config))?
+                .beside_host(uplink.device())?
                 .bounded_in_time(programs.levels()?)?
                 .leased(programs.lease()?),
         ));
-    }
-    let deed = Deed::Fq(uplink.clone());
-    if !journal.has(&deed) {
-        journal.record(deed)?;
     }
     let mut before: Vec<_> =
         programs.classes.read()?.map(|(pair, class)| (VmId(pair.src), ClassId(class))).collect();
@@ -650,6 +651,17 @@ fn open_shaper(
     // Stamp counts every outer header by itself.
     let config = ShaperConfig { overhead: 0, ..shaper_config(config) };
     Ok(Box::new(DepartureTimes::open(config, uplink, maps, &before)?))
+}
+
+/// Gives back the roots of uplinks that an earlier agent took and this one does not need, all but
+/// `kept`.
+fn give_back_roots(journal: &mut Journal, kept: Option<&Deed>) -> Result<(), Error> {
+    let over: Vec<Deed> =
+        journal.deeds.iter().filter(|d| d.rooted().is_some() && Some(*d) != kept).cloned().collect();
+    for uplink in over.iter().filter_map(Deed::rooted).filter(|uplink| uplink.is_there()) {
+        shaper::release(&uplink.device())?;
+    }
+    journal.strike(|deed| over.contains(deed))
 }
 
 fn shaper_config(config: &Config) -> ShaperConfig {
@@ -676,7 +688,8 @@ fn shares(config: &Config) -> Vec<VmShare> {
     config.ports.iter().map(share).collect()
 }
 
-fn settings(config: &Config) -> intf::Settings {
+fn settings(config: &Config, kind: Kind, uplink: &Interface) -> intf::Settings {
+    let is_divided = kind == Kind::Htb && !config.host_floor.is_zero() && !config.observe;
     intf::Settings {
         reorder_ns: config.reorder_window.as_nanos(),
         flags: if config.ecn { intf::ECN } else { 0 }
@@ -684,6 +697,8 @@ fn settings(config: &Config) -> intf::Settings {
             | if config.observe { intf::OBSERVE } else { 0 },
         overhead: config.tunnels.overhead,
         code_points: config.code_points.bits(),
+        divided: if is_divided { uplink.index } else { 0 },
+        unused: 0,
     }
 }
 

@@ -176,6 +176,18 @@ pub enum Deed {
     Filter(Hook),
     /// fq took the root of the uplink.
     Fq(Interface),
+    /// HTB took it, because the host's own traffic has a floor.
+    Htb(Interface),
+}
+
+impl Deed {
+    /// The uplink whose root was taken.
+    pub const fn rooted(&self) -> Option<&Interface> {
+        match self {
+            Self::Fq(uplink) | Self::Htb(uplink) => Some(uplink),
+            Self::Clsact(_) | Self::Filter(_) => None,
+        }
+    }
 }
 
 /// The list of changes (deeds), written to disk before they are made.
@@ -198,6 +210,7 @@ fn deed_line(deed: &Deed) -> String {
             format!("filter {} {} {}", h.program.name(), i.index, i.name)
         }
         Deed::Fq(i) => format!("fq {} {}", i.index, i.name),
+        Deed::Htb(i) => format!("htb {} {}", i.index, i.name),
     }
 }
 
@@ -275,7 +288,7 @@ impl Journal {
             result = result.and(match deed {
                 Deed::Clsact(i) if i.is_there() => attach::remove_clsact(i),
                 Deed::Filter(h) if h.interface.is_there() => attach::detach_clsact(h),
-                Deed::Fq(i) if i.is_there() => {
+                Deed::Fq(i) | Deed::Htb(i) if i.is_there() => {
                     shaper::release(&i.device()).map(drop).map_err(Error::from)
                 }
                 _ => Ok(()),
@@ -312,6 +325,7 @@ fn parse_deed(line: &str) -> Option<Deed> {
     match words[..] {
         ["clsact", index, name] => Some(Deed::Clsact(interface(index, name)?)),
         ["fq", index, name] => Some(Deed::Fq(interface(index, name)?)),
+        ["htb", index, name] => Some(Deed::Htb(interface(index, name)?)),
         ["filter", program, index, name] => {
             let program = Program::named(program)?;
             Some(Deed::Filter(Hook { interface: interface(index, name)?, program }))
@@ -390,6 +404,7 @@ mod tests {
     fn what_the_journal_says_is_what_was_done() {
         let interface = Interface { name: "tap7.100".into(), index: 12 };
         let mut deeds = vec![Deed::Clsact(interface.clone()), Deed::Fq(interface.clone())];
+        deeds.push(Deed::Htb(interface.clone()));
         deeds.extend(
             Program::ALL
                 .into_iter()

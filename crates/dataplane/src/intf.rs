@@ -45,6 +45,13 @@ pub const RX: u32 = 1;
 /// Event direction: a receiver allows a pair that sends from here another rate.
 pub const LIMIT: u32 = 2;
 
+/// Class of what VMs send, in the HTB that divides the uplink.
+pub const UPLINK_VMS: u32 = 0x3e1_0010;
+/// The same for what the host itself sends.
+pub const UPLINK_HOST: u32 = 0x3e1_0020;
+/// The same for what of that must not wait: neighbour discovery, and agents' messages.
+pub const UPLINK_URGENT: u32 = 0x3e1_0030;
+
 /// Nodes of the tree of departure times; in HTB only pairs have any.
 pub const NODES: u32 = 9216;
 /// The first node of a pair.
@@ -205,7 +212,7 @@ shared!(
 );
 shared!(
     /// Settings of all programs.
-    Settings, 24, {
+    Settings, 32, {
         /// A gap that stays open for this long is a loss.
         reorder_ns: u64,
         /// [`ECN`], [`OBSERVE`].
@@ -214,6 +221,10 @@ shared!(
         overhead: u32,
         /// Bit n: a tenant may be tagged with DSCP n.
         code_points: u64,
+        /// The index of the uplink that HTB divides between VMs and host; 0: none.
+        divided: u32,
+        /// Nothing.
+        unused: u32,
     }
 );
 shared!(

@@ -51,6 +51,7 @@ mod eyeq_hosts;
 mod eyeq_law;
 mod eyeq_meter;
 mod eyeq_tell;
+mod host_floor;
 mod hosts;
 mod htb_bursts;
 mod lease;

@@ -424,3 +424,51 @@ fn what_departed_into_a_tunnel_departs_only_once() {
     assert_eq!((outer.verdict, outer.priority, outer.departs_ns), (PASS, 0, 0));
     assert_eq!(host.queue(HOST).segments, 0, "it is no packet of the host's");
 }
+
+/// The device on which programs run in tests.
+const LOOPBACK: u32 = 1;
+
+#[test]
+fn where_htb_divides_the_uplink_each_packet_has_the_class_of_its_sender() {
+    use intf::{UPLINK_HOST, UPLINK_URGENT, UPLINK_VMS};
+    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
+    let programs = Programs::load(sizes, None).unwrap();
+    let endpoint = intf::Endpoint { vm: 1, tenant: 1, flags: intf::LOCAL, ..Default::default() };
+    programs.endpoints.put(MINE.parse::<IpAddr>().unwrap().into(), endpoint).unwrap();
+    let peer = intf::Endpoint { vm: 2, flags: 0, ..endpoint };
+    programs.endpoints.put(PEER.parse::<IpAddr>().unwrap().into(), peer).unwrap();
+    let address: IpAddr = OWN.parse().unwrap();
+    for port in [0, u32::from(7002u16.to_be())] {
+        let at = intf::Control { address: address.into(), port };
+        programs.controls.put(at, 0).unwrap();
+    }
+    let message = || {
+        let mut body = udp(9, 100);
+        body[..2].copy_from_slice(&7002u16.to_be_bytes());
+        packet(OWN, "10.255.0.2", 17, body).octets()
+    };
+    let discovery = || arp(Ipv4Addr::new(10, 255, 0, 1));
+    let feedback = || packet(OWN, "10.255.0.2", 253, vec![0; 26]).octets();
+    let stranger = || packet("192.0.2.1", PEER, 17, udp(9, 100)).octets();
+    // What it came with, and its class where the uplink is divided and where it is not.
+    let told: [(&str, Vec<u8>, u32, [u32; 2]); 9] = [
+        ("a pair's", full(), 0x1_4000, [UPLINK_VMS, 0]),
+        ("a VM's that was routed", full(), 6, [UPLINK_VMS, 6]),
+        ("a VM's question for an address", discovery(), 0x1_3000, [UPLINK_VMS, 0]),
+        ("from a tunnel", own(), class(DEPARTED), [UPLINK_VMS, 0]),
+        ("the host's", own(), 0, [UPLINK_HOST, 0]),
+        ("a container's", stranger(), 5, [UPLINK_HOST, 5]),
+        ("an agent's", message(), 0, [UPLINK_URGENT, 0]),
+        ("EyeQ's", feedback(), 0, [UPLINK_URGENT, 0]),
+        ("the host's question for an address", discovery(), 0, [UPLINK_URGENT, 0]),
+    ];
+    for (divided, which) in [(LOOPBACK, 0), (0, 1), (LOOPBACK + 1, 1)] {
+        programs.set(intf::Settings { divided, ..intf::Settings::default() }).unwrap();
+        for (what, octets, priority, classes) in &told {
+            let frame = Frame { octets, priority: *priority, ..Frame::default() };
+            let ran = programs.run(Program::Stamp, &frame).unwrap();
+            assert_eq!((ran.verdict, ran.departs_ns), (PASS, 0), "{what}");
+            assert_eq!(ran.priority, classes[which], "{what}, divided: {divided}");
+        }
+    }
+}

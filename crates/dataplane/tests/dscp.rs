@@ -24,7 +24,7 @@ const ACK: u8 = 0x10;
 
 fn settings(flags: u32, overhead: u32) -> intf::Settings {
     let code_points = OTHERS.iter().fold(1 << OWN, |all, point| all | 1 << point);
-    intf::Settings { reorder_ns: NEVER, flags, overhead, code_points }
+    intf::Settings { reorder_ns: NEVER, flags, overhead, code_points, ..intf::Settings::default() }
 }
 
 /// A host whose VM has this policy; its tenant is tagged.

@@ -8,7 +8,6 @@ use crate::net;
 use crate::net::{PAIR, UPLINK, VM2, World};
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::shaper::{ClassStats, Kind, longest_wait};
@@ -23,11 +22,7 @@ const TRIES: usize = 4;
 const FQ: &str = "qdisc fq 3e1: root";
 
 fn has_fq(world: &World) -> bool {
-    let ns = world.ns("switch");
-    let tc = |line: &str| {
-        let words = line.split(' ');
-        Command::new("tc").args(["-n", &ns]).args(words).output().unwrap().status.success()
-    };
+    let tc = |line: &str| world.tc_succeeds("switch", line);
     tc("qdisc add dev lo root fq") && tc("qdisc del dev lo root")
 }
 

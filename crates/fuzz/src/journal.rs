@@ -14,6 +14,7 @@ pub(crate) const TARGET: Target = Target {
         "clsact ",
         "filter ",
         "fq ",
+        "htb ",
         "weir_stamp",
         "eth0",
         "\n",

@@ -178,7 +178,7 @@ pub struct Uplink {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel_overhead: Option<u32>,
     /// The floor of what this host itself sends by this interface (storage, migration), whatever its VMs do. What it
-    /// sends may use what they leave, and no more. Needs departure times; without it the host's traffic is not limited.
+    /// sends may use what they leave, and no more. Without it the host's traffic is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_floor: Option<RateText>,
 }

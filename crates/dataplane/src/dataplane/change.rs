@@ -311,7 +311,7 @@ impl Dataplane {
         self.journal.strike(|deed| match deed {
             Deed::Clsact(interface) => is_left(interface),
             Deed::Filter(hook) => !attached.contains(hook) && !translators.has(hook),
-            Deed::Fq(_) => false,
+            Deed::Fq(_) | Deed::Htb(_) => false,
         })
     }
 

@@ -11,7 +11,8 @@
 
 use super::{Dataplane, open_shaper, settings, shares};
 use crate::error::Error;
-use crate::shaper::{ClassId, Kind, Observer, PairRate, Shaper};
+use crate::intf;
+use crate::shaper::{ClassId, Observer, PairRate, Shaper};
 use std::collections::BTreeMap;
 use weir_units::PairId;
 
@@ -37,7 +38,7 @@ impl Dataplane {
                 Box::new(Observer::new(super::shaper_config(&self.config))?);
             let classes = self.furnish(&mut *next, &levels)?;
             self.shaper.let_pass()?;
-            self.programs.set(settings(&self.config))?;
+            self.programs.set(self.settings()?)?;
             let shaper = std::mem::replace(&mut self.shaper, next);
             self.draining = Some(Draining { shaper, is_idle: false });
             return self.bind_anew(classes);
@@ -60,10 +61,16 @@ impl Dataplane {
 
     /// After the ports: the programs name classes from now on, and then packets go to them.
     pub(super) fn engage(&mut self) -> Result<(), Error> {
-        self.programs.set(settings(&self.config))?;
+        self.programs.set(self.settings()?)?;
         self.shaper.engage();
         self.shaper.apply_vms(&shares(&self.config))?;
         Ok(())
+    }
+
+    /// The programs' settings, for the shaper in force.
+    fn settings(&self) -> Result<intf::Settings, Error> {
+        let uplink = super::Interface::find(&self.config.uplink)?;
+        Ok(settings(&self.config, self.shaper.kind(), &uplink))
     }
 
     /// A shaper that limits, to which nothing is redirected yet.
@@ -113,11 +120,8 @@ impl Dataplane {
         let was_idle = std::mem::replace(&mut draining.is_idle, draining.shaper.is_idle()?);
         if was_idle && draining.is_idle {
             let Some(Draining { shaper, .. }) = self.draining.take() else { return Ok(()) };
-            let kind = shaper.kind();
             shaper.close()?;
-            if kind == Kind::DepartureTime {
-                self.journal.strike(|deed| matches!(deed, crate::instance::Deed::Fq(_)))?;
-            }
+            self.journal.strike(|deed| deed.rooted().is_some())?;
         }
         Ok(())
     }

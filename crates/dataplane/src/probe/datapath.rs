@@ -8,6 +8,7 @@
 use super::{Finding, State};
 use crate::attach::{Interface, tcx_programs};
 use crate::nl::{self, Device, Socket, redirect, tc};
+use crate::shaper;
 use libbpf_rs::query::ProgInfoIter;
 
 /// Queues that the kernel itself sets up.
@@ -87,7 +88,11 @@ fn look(interface: &Interface, side: Side) -> Result<Seen, String> {
         }
     }
     let roots = tc::qdiscs(&mut socket, Some(&device)).map_err(words)?;
-    let chosen = |q: &&tc::Qdisc| q.parent == tc::ROOT && !BY_DEFAULT.contains(&q.kind.as_str());
+    // Ours is there while an agent runs.
+    let chosen = |q: &&tc::Qdisc| {
+        let is_known = BY_DEFAULT.contains(&q.kind.as_str()) || q.handle == shaper::ROOT_HANDLE;
+        q.parent == tc::ROOT && !is_known
+    };
     seen.queue = roots.iter().find(chosen).map(|q| q.kind.clone());
     Ok(seen)
 }

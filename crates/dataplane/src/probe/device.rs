@@ -41,6 +41,22 @@ pub fn uplink(roots: &Roots, name: &str, rate: Rate, ports: &[&str]) -> Vec<Find
     findings
 }
 
+/// What the host itself sends by the uplink, with its floor if the configuration has one.
+pub fn host_traffic(name: &str, floor: Option<Rate>) -> Finding {
+    let what = format!("uplink {name}, the host's own traffic");
+    match floor {
+        Some(floor) => Finding::fine(what, format!("its floor is {floor}")),
+        None => Finding::new(
+            what,
+            State::Costs,
+            "it has neither floor nor limit",
+            "storage or migration by this interface may take VMs' floors, and VMs may take all that \
+             they leave",
+            "uplink.host_floor, unless the host sends little by this interface",
+        ),
+    }
+}
+
 /// Each VM's port: name of the VM, name of the interface. `tunnels` are those that the configuration names.
 pub fn ports(roots: &Roots, ports: &[(&str, &str)], tunnels: &[String]) -> Vec<Finding> {
     let links = Socket::open().and_then(|mut socket| link::list(&mut socket));

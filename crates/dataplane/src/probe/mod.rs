@@ -19,7 +19,7 @@ mod sandbox;
 mod tools;
 
 pub use bypass::bypasses;
-pub use device::{ports, uplink};
+pub use device::{host_traffic, ports, uplink};
 pub use kernel::{htb_sends_by_bursts, kernel, privileges};
 pub use tools::tools;
 

@@ -21,9 +21,10 @@
 //! Promises  Queues are bounded in octets. Dropping the value leaves all in force; a successor
 //!           adopts it without a gap.
 //! Not here  Numbers of classes: `layout`. Their parameters, with reasons: `levels`. Bounds in
-//!           time: `waits`.
+//!           time: `waits`. The host's own traffic: `host`.
 
 use super::desired::{self, Pair, Pairs};
+use super::host::Host;
 use super::layout::{self, Note, Use, class_id};
 use super::levels::Levels;
 use super::ports::Detour;
@@ -68,6 +69,8 @@ pub struct Htb {
     waits: Waits,
     /// The heartbeat that the classifier sees, if there is one.
     lease: Option<CounterArray<u64>>,
+    /// The uplink's classes, if the host's own traffic has a floor.
+    host: Option<Host>,
     /// Whether ports are redirected.
     engaged: bool,
 }
@@ -111,6 +114,7 @@ impl Htb {
             tree,
             stale: false,
             lease: None,
+            host: None,
             engaged: true,
         })
     }
@@ -136,6 +140,36 @@ impl Htb {
     /// to their floors, also if no process lowers ceilings.
     pub fn leased(self, lease: CounterArray<u64>) -> Self {
         Self { lease: Some(lease), ..self }
+    }
+
+    /// Gives the host's own traffic, which leaves by `uplink`, the floor of the configuration, and VMs what that leaves.
+    /// Without a floor in the configuration it does nothing. Right after opening; nothing was made if it fails.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Foreign`] for a root qdisc of the uplink that is not the kernel's default; any refusal of the kernel.
+    pub fn beside_host(mut self, uplink: Device) -> Result<Self, Error> {
+        if self.config.host_floor.is_zero() {
+            return Ok(self);
+        }
+        match Host::hold(&self.config, uplink, &mut self.socket) {
+            Ok(host) => Ok(Self { host: Some(host), ..self }),
+            Err(error) => {
+                if !self.adopted {
+                    owner::remove_with(&mut self.socket, &self.config.instance)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The levels on which all classes depend, with these VMs.
+    fn levels_with(&self, vms: &[VmShare]) -> Levels {
+        if self.host.is_some() {
+            Levels::new(&self.config.beside_host(), vms)
+        } else {
+            Levels::new(&self.config, vms)
+        }
     }
 
     /// Makes the device exist and be up, since another process may have deleted it or set it down.
@@ -441,7 +475,7 @@ impl Shaper for Htb {
 
         let placed = self.slots(&vms, &hooks)?;
         let shares: Vec<VmShare> = vms.iter().map(|(share, _)| share.clone()).collect();
-        self.levels = Levels::new(&self.config, &shares);
+        self.levels = self.levels_with(&shares);
         self.vms = placed;
         self.pairs.retain(|id, _| self.vms.contains_key(&id.src));
         self.owners.retain(|_, id| self.vms.contains_key(&id.src));
@@ -483,14 +517,19 @@ impl Shaper for Htb {
             changes.created += usize::from(batch.len() > before);
         }
         self.send(&batch)?;
-        changes.created += tree.created;
-        changes.changed += tree.changed;
-        changes.deleted += tree.deleted;
+        changes += tree;
+        if let Some(host) = self.host.as_ref().filter(|_| engaged) {
+            // VMs' floors on this host do not depend on it. What it cannot mend stays a fault.
+            changes += host.mend(&mut self.socket).unwrap_or_default();
+        }
         Ok(changes)
     }
 
     fn faults(&mut self, whole: bool) -> Result<Vec<Fault>, Error> {
         let mut faults: Vec<Fault> = self.device_fault(whole)?.into_iter().collect();
+        if let Some(host) = &self.host {
+            faults.extend(host.fault(&mut self.socket, whole)?);
+        }
         let instance = layout::hash(&self.config.instance);
         let mut seen: BTreeMap<u32, Option<Detour>> = BTreeMap::new();
         for (id, Vm { port, .. }) in &self.vms {
@@ -515,6 +554,11 @@ impl Shaper for Htb {
     }
 
     fn is_idle(&mut self) -> Result<bool, Error> {
+        if let Some(host) = &self.host
+            && !host.is_idle(&mut self.socket)?
+        {
+            return Ok(false);
+        }
         let root = tc::root(&mut self.socket, &self.device)?;
         Ok(root.is_none_or(|root| root.stats.queued == 0))
     }
@@ -527,7 +571,7 @@ impl Shaper for Htb {
                 ports::undo(&mut self.socket, &port, note)?;
             }
         }
-        Ok(())
+        self.host.as_ref().map_or(Ok(()), |host| host.open_up(&mut self.socket))
     }
 
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses> {
@@ -663,10 +707,20 @@ impl Shaper for Htb {
             backlog: Bytes::new(entry.stats.backlog.into()),
             queued: entry.stats.queued,
         };
-        Ok(leaves.map(counters).collect())
+        let mut all: Vec<ClassStats> = leaves.map(counters).collect();
+        if let Some(host) = &self.host {
+            all.extend(host.stats(&mut self.socket)?);
+        }
+        Ok(all)
+    }
+
+    fn late_drops(&mut self) -> Result<u64, Error> {
+        self.host.as_ref().map_or(Ok(0), |host| host.late_drops(&mut self.socket))
     }
 
     fn close(mut self: Box<Self>) -> Result<(), Error> {
-        owner::remove_with(&mut self.socket, &self.config.instance).map(|_| ())
+        let removed = owner::remove_with(&mut self.socket, &self.config.instance).map(|_| ());
+        let released = self.host.as_ref().map_or(Ok(()), |host| host.release(&mut self.socket));
+        removed.and(released)
     }
 }

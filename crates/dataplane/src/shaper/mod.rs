@@ -15,17 +15,18 @@
 mod bursts;
 mod departure;
 mod desired;
+mod host;
 mod htb;
 mod layout;
 mod levels;
 mod owner;
 mod ports;
+mod root;
 mod tree;
 mod waits;
 
 pub use bursts::SendsByBursts;
 pub(crate) use departure::HOST_CLASS;
-pub(crate) use departure::release;
 pub use departure::{DepartureTimes, Observer};
 pub(crate) use desired::check_vms;
 pub use htb::Htb;
@@ -33,6 +34,7 @@ pub use layout::device_name;
 pub use levels::LONGEST_WAIT;
 pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
+pub(crate) use root::{HANDLE as ROOT_HANDLE, release};
 pub use weir_core::classes::{
     External, FRAME, MIN_RATE, Overbooked, QUEUE_WAIT, SHORTEST_QUEUE, longest_wait,
 };
@@ -151,6 +153,14 @@ impl Changes {
     }
 }
 
+impl std::ops::AddAssign for Changes {
+    fn add_assign(&mut self, more: Self) {
+        self.created += more.created;
+        self.changed += more.changed;
+        self.deleted += more.deleted;
+    }
+}
+
 /// A part of a shaper that is not as it was set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
@@ -194,8 +204,8 @@ pub struct ShaperConfig {
     pub max_pairs: usize,
     /// By how many classes a VM's pool grows.
     pub pool_step: usize,
-    /// The floor of what the host itself sends, which VMs' floors leave free. Only departure times keep it; zero: what
-    /// the host sends passes them by.
+    /// The floor of what the host itself sends, which VMs' floors leave free; zero: what the host sends has neither
+    /// floor nor limit. HTB keeps it if it is told the uplink ([`Htb::beside_host`]).
     pub host_floor: Rate,
     /// Octets that a tunnel behind the ports adds to each packet. HTB counts them once for each super-packet, however
     /// many segments it becomes, so that all of the uplink's is held back by what full frames gain.
@@ -234,12 +244,32 @@ impl ShaperConfig {
         }
     }
 
+    /// The part of the uplink that HTB gives to VMs, where the host has a floor. VMs have no use of
+    /// what the host leaves: their packets have left HTB's device by then.
+    fn beside_host(&self) -> Self {
+        let kept = if self.host_floor.is_zero() {
+            Rate::ZERO
+        } else {
+            self.host_floor + self.urgent_rate()
+        };
+        let uplink = self.uplink.saturating_sub(kept);
+        Self { uplink, host_floor: Rate::ZERO, ..self.clone() }
+    }
+
+    /// What HTB keeps free for agents' messages and the host's neighbour discovery, where the host
+    /// has a floor: as much as VMs have for theirs.
+    fn urgent_rate(&self) -> Rate {
+        Uplink::new(self.uplink).control_rate
+    }
+
     fn check(&self) -> Result<(), Error> {
         let others = self.default_rate + self.control_rate;
         let wrong = if self.uplink < MIN_RATE * 10 {
             "the uplink's rate is below 640 kbit/s"
         } else if others >= self.uplink {
             "default and control traffic leave nothing of the uplink"
+        } else if others >= self.beside_host().uplink {
+            "the host's own floor leaves VMs nothing of the uplink: lower uplink.host_floor"
         } else if self.queue.get() < 2 * FRAME || self.queue.get() > u64::from(u32::MAX) {
             "a queue needs at least 3028 octets, and less than 4 GiB"
         } else if self.max_pairs == 0 || self.max_pairs > MAX_PAIRS {

@@ -127,6 +127,13 @@ impl World {
         sh(&format!("tc -n {} {line}", self.ns(ns)))
     }
 
+    /// Whether `tc` does what it is told.
+    pub(crate) fn tc_succeeds(&self, ns: &str, line: &str) -> bool {
+        let ns = self.ns(ns);
+        let output = Command::new("tc").args(["-n", &ns]).args(line.split(' ')).output().unwrap();
+        output.status.success()
+    }
+
     fn veth(&self, ns1: &str, name1: &str, ns2: &str, name2: &str) {
         let (n1, n2) = (self.ns(ns1), self.ns(ns2));
         sh(&format!("ip -n {n1} link add name {name1} type veth peer name {name2} netns {n2}"));

@@ -1,20 +1,19 @@
 //! The uplink's fq qdisc: holds each packet until its departure time.
 //!
-//! Problem   The operator must find the uplink as it was configured. And a drop after a packet got
-//!           its sequence number would count as a loss of the network.
-//! Approach  fq takes the root of the uplink only from a qdisc that the kernel put there by itself
-//!           (its handle is zero). When ours goes, the kernel restores it. fq's bounds are far
-//!           above those of `depart.bpf.c`, which drops before the sequence number.
-//! Not here  Departure times: the program computes them.
+//! Problem   A drop after a packet got its sequence number would count as a loss of the network.
+//! Approach  fq's bounds are far above those of `depart.bpf.c`, which drops before the sequence
+//!           number.
+//! Not here  From which qdisc fq takes the root, and who gets it back: `root`. Departure times: the
+//!           program computes them.
 
 use crate::nl::fq::{self, Entry, Fq};
-use crate::nl::tc::{self, ROOT};
-use crate::nl::{Batch, Device, Handle, Socket, Verb};
+use crate::nl::{Batch, Device, Handle, Socket, Verb, tc};
+use crate::shaper::root::{self, HANDLE};
 use crate::shaper::{Error, Fault};
 use weir_units::Span;
 
-/// Marks the qdisc as ours, for a successor and for people.
-const HANDLE: u32 = 0x3e1_0000;
+/// What to do about a root qdisc that an operator has chosen.
+const ADVICE: &str = "remove it, or set the shaper to htb";
 
 /// More packets than any of our hosts holds: 2 ms of the smallest at 16 Gbit/s, or 512 pairs with
 /// 128 kB of full frames each. The horizon is fq's own, forty times ours. One timer covers all
@@ -34,7 +33,7 @@ pub(super) fn hold(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> 
         Some(entry) if entry.fq == BOUNDS => return Ok(true),
         Some(_) => (true, Verb::Change),
         None => {
-            refuse_foreign(socket, uplink)?;
+            root::refuse_foreign(socket, uplink, ADVICE)?;
             (false, Verb::Create)
         }
     };
@@ -68,37 +67,11 @@ pub(super) fn fault(socket: &mut Socket, uplink: &Device) -> Result<Option<Fault
         _ => format!("the fq qdisc of {uplink} is gone: packets leave without waiting"),
     };
     // A foreign root qdisc is refused and never replaced.
-    let mendable = refuse_foreign(socket, uplink).is_ok();
+    let mendable = root::refuse_foreign(socket, uplink, ADVICE).is_ok();
     Ok(Some(Fault { what, vms: Vec::new(), mendable }))
-}
-
-/// Removes our fq; the kernel restores its default. Packets that still wait in it are lost. Returns
-/// whether it was there.
-pub(super) fn release(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> {
-    if ours(socket, uplink)?.is_none() {
-        return Ok(false);
-    }
-    let mut batch = Batch::new();
-    batch.delete_qdisc(uplink, ROOT);
-    match socket.send(&batch) {
-        Err(error) if !error.is_absent() => Err(error.into()),
-        _ => Ok(true),
-    }
 }
 
 /// Our fq on the uplink.
 pub(super) fn ours(socket: &mut Socket, uplink: &Device) -> Result<Option<Entry>, Error> {
     Ok(fq::root(socket, uplink)?.filter(|entry| entry.handle == HANDLE))
-}
-
-/// Refuses an uplink whose root qdisc is not the kernel's default.
-fn refuse_foreign(socket: &mut Socket, uplink: &Device) -> Result<(), Error> {
-    let qdiscs = tc::qdiscs(socket, Some(uplink))?;
-    let Some(root) = qdiscs.iter().find(|q| q.parent == ROOT && q.handle != 0) else {
-        return Ok(());
-    };
-    Err(Error::Foreign {
-        what: format!("root qdisc {} {} of {uplink}", root.kind, Handle(root.handle)),
-        advice: "remove it, or set the shaper to htb",
-    })
 }

@@ -22,7 +22,7 @@ use super::desired::{self, Pair, Pairs};
 use super::levels::Levels;
 use super::{
     Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
-    VmShare,
+    VmShare, root,
 };
 use crate::intf::{Level, NODES};
 use crate::nl::{Device, Socket};
@@ -74,12 +74,6 @@ struct Vm {
 
 /// The class of the host's own traffic.
 pub(crate) const HOST_CLASS: ClassId = nodes::class_id(HOST);
-
-/// Gives the uplink its default qdisc back if it has ours. Needs no state of the agent that took
-/// it.
-pub(crate) fn release(uplink: &Device) -> Result<bool, Error> {
-    hold::release(&mut Socket::open()?, uplink)
-}
 
 impl DepartureTimes {
     /// Makes fq the root of the uplink, or takes over what an earlier agent left there and in the
@@ -458,7 +452,7 @@ impl Shaper for DepartureTimes {
     fn close(mut self: Box<Self>) -> Result<(), Error> {
         // First the levels: what no qdisc holds is not to be dropped either.
         self.tree.map.clear(usize::from(UPLINK));
-        hold::release(&mut self.socket, &self.uplink).map(drop)
+        root::release_with(&mut self.socket, &self.uplink).map(drop)
     }
 }
 
