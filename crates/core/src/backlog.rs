@@ -106,6 +106,17 @@ impl Backlog {
         true
     }
 
+    /// What the kernel holds: when it last looked, the ceiling since then, and octets by flows.
+    pub const fn held(seen: u64, bps: u64, parts: [u32; PARTS]) -> Self {
+        Self { seen, bps, parts }
+    }
+
+    /// Octets that wait at `now`, nanoseconds.
+    pub fn waiting(mut self, now: u64) -> u64 {
+        self.drain(now);
+        self.octets()
+    }
+
     /// Octets that waited when the last packet came, with it.
     pub fn octets(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(*part)).sum()
@@ -228,6 +239,18 @@ mod tests {
         assert_eq!(let_in, 12, "the same time at twice the rate is twice as much");
         assert_eq!(queue.let_in(6 * MS, 1, 1), 0, "ten of 24 have left, and fourteen wait");
         assert_eq!(queue.let_in(9 * MS, 1, 1), 1);
+    }
+
+    #[test]
+    fn what_waits_at_a_moment_is_what_has_not_drained_by_then() {
+        let mut queue = Queue::default();
+        assert_eq!(queue.let_in(MS, 1, 12), 12);
+        // At 10 Mbit/s 1250 octets drain in a millisecond.
+        let at = |ms: u64| queue.0.waiting(ms * MS);
+        assert_eq!([1, 2, 11].map(at), [12 * 1514, 12 * 1514 - 1250, 12 * 1514 - 12_500]);
+        assert_eq!([16, 1000].map(at), [0, 0]);
+        let Backlog { seen, bps, parts } = queue.0;
+        assert_eq!(Backlog::held(seen, bps, parts), queue.0);
     }
 
     #[test]
