@@ -59,6 +59,23 @@ pub struct Echo {
     /// pair sends beyond it is borrowed: the receiver keeps no part of its hose for that. `None`:
     /// not said (a host of the first wire version); the receiver goes by what arrives.
     pub most: Option<Rate>,
+    /// What waits of the pair at its sender, where the receiver sees only what arrives. Hosts of the
+    /// first two wire versions do not say.
+    pub backlog: Backlog,
+}
+
+/// Whether packets of a pair waited at their sender in the last partitioning period.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Backlog {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// They did not: the pair had what it wants.
+    Free,
+    /// Some of the time: the pair could have used what it had, and did.
+    Sometimes,
+    /// All the time: the pair wants more than it has.
+    Always,
 }
 
 /// Congestion that the destination host saw on a pair.

@@ -6,7 +6,7 @@ use weir_core::host::{
     Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, SendCount,
 };
 use weir_core::mechanism::Law;
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_core::reservation::Reservation;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
@@ -71,7 +71,13 @@ fn a_peer_that_speaks_of_pairs_that_nobody_saw_makes_none_and_is_counted() {
             Offer { pair: to, serial: n, floor, unbounded: false, confirm: true, round_trip: None };
         let about = [
             Message::Offer(offer),
-            Message::Echo(Echo { pair: from, serial: n, floor, most: None }),
+            Message::Echo(Echo {
+                pair: from,
+                serial: n,
+                floor,
+                most: None,
+                backlog: Backlog::Unknown,
+            }),
             Message::Congestion(Congestion { pair: to, lost: 9, marked: 0, received: 10 }),
             // Of VMs that no tenant has.
             Message::Echo(Echo {
@@ -79,6 +85,7 @@ fn a_peer_that_speaks_of_pairs_that_nobody_saw_makes_none_and_is_counted() {
                 serial: n,
                 floor,
                 most: None,
+                backlog: Backlog::Unknown,
             }),
         ];
         for message in about {

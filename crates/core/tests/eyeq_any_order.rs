@@ -99,7 +99,7 @@ fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> Policy {
 
 fn sample(sent: &[(PairId, [u64; 2])], came: &[(PairId, [u64; 4])]) -> Observed {
     let send = sent.iter().map(|(pair, [octets, waiting])| {
-        let (octets, waiting) = (*octets, *waiting);
+        let (octets, waiting) = (*octets, Some(*waiting));
         (*pair, SendCount { octets, numbered: octets, waiting, ..SendCount::default() })
     });
     let receive = came.iter().map(|(pair, [octets, segments, lost, marked])| {

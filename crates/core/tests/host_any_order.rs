@@ -12,7 +12,7 @@ use weir_core::host::{
     SendCount, Setting, Ties,
 };
 use weir_core::mechanism::{Law, PairView};
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_core::reservation::Reservation;
 use weir_units::{HoseId, HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
@@ -76,10 +76,14 @@ fn message() -> impl Strategy<Value = Message> {
             Message::Offer(Offer { pair, serial, floor, unbounded, confirm, round_trip: None })
         },
     );
-    let echo = (pair(), serial(), number(), prop::option::of(number())).prop_map(
-        |(pair, serial, floor, most)| {
-            let most = most.map(Rate::from_bps);
-            Message::Echo(Echo { pair, serial, floor: Rate::from_bps(floor), most })
+    let backlog = || {
+        use Backlog::*;
+        prop::sample::select(vec![Unknown, Free, Sometimes, Always])
+    };
+    let echo = (pair(), serial(), number(), prop::option::of(number()), backlog()).prop_map(
+        |(pair, serial, floor, most, backlog)| {
+            let (floor, most) = (Rate::from_bps(floor), most.map(Rate::from_bps));
+            Message::Echo(Echo { pair, serial, floor, most, backlog })
         },
     );
     let count = || prop_oneof![0u32..50, any::<u32>(), Just(u32::MAX)];
@@ -373,7 +377,8 @@ impl World {
 fn sample(sent: &[(PairId, [u64; 3])], came: &[(PairId, [u64; 4])]) -> Observed {
     let send = |(pair, [octets, numbered, unnumbered]): &(PairId, [u64; 3])| {
         let (octets, numbered, unnumbered) = (*octets, *numbered, *unnumbered);
-        (*pair, SendCount { octets, numbered, unnumbered, segments: numbered, waiting: 0 })
+        let waiting = (unnumbered % 3 > 0).then_some(unnumbered);
+        (*pair, SendCount { octets, numbered, unnumbered, segments: numbered, waiting })
     };
     let receive = |(pair, [octets, segments, lost, marked]): &(PairId, [u64; 4])| {
         let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);

@@ -422,7 +422,7 @@ fn counters((world, flows, pairs): (&World, &[FlowState], &[PairId]), h: usize) 
     let host = |vm: u32| world.vms[vm as usize].host as usize;
     for ((flow, spec), pair) in flows.iter().zip(&world.flows).zip(pairs) {
         if host(spec.src) == h {
-            let (octets, waiting) = (flow.sent as u64, flow.waiting as u64);
+            let (octets, waiting) = (flow.sent as u64, Some(flow.waiting as u64));
             let count = SendCount { octets, numbered: octets, waiting, ..SendCount::default() };
             sample.send.push((*pair, count));
         }

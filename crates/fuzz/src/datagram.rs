@@ -1,12 +1,12 @@
 //! Datagrams of the control channel, as anyone on the network can send them.
 
 use crate::Target;
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::packet::records_in;
 use weir_wire::{
     FIRST, Header, Heard, Incarnation, Key, KeyId, Keyring, MAX_RATE, MAX_RECORDS, ParseError,
-    Session, VERSION, encode, parse,
+    SECOND, Session, VERSION, encode, parse,
 };
 
 /// Octets are either refused, or a value that has exactly this form; without the key nothing is
@@ -71,7 +71,13 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
             confirm: true,
             round_trip: None,
         }),
-        Message::Echo(Echo { pair, serial: 7, floor: Rate::ZERO, most: Some(MAX_RATE) }),
+        Message::Echo(Echo {
+            pair,
+            serial: 7,
+            floor: Rate::ZERO,
+            most: Some(MAX_RATE),
+            backlog: Backlog::Always,
+        }),
         Message::Congestion(Congestion { pair, lost: u32::MAX, marked: 0, received: 9 }),
     ];
     let by = |header: Header, messages: &[Message]| encode(&header, &others_key(), messages);
@@ -86,9 +92,10 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("to-another-host", by(Header { to: HostId(3), ..header }, &kinds)),
         ("cut-in-the-tag", whole[..whole.len() - 1].to_vec()),
         ("cut-in-the-header", whole[..30].to_vec()),
+        ("each-kind-second-version", by(Header { version: SECOND, ..header }, &kinds)),
         ("each-kind-first-version", by(Header { version: FIRST, ..header }, &kinds)),
         ("of-an-older-agent", by(Header { version: FIRST, speaks: FIRST, ..header }, &kinds)),
-        ("another-version", [&[3], &whole[1..]].concat()),
+        ("another-version", [&[9], &whole[1..]].concat()),
         ("too-many-octets", [&whole[..], &[0; 24]].concat()),
         ("text", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
         ("zeros", vec![0; 80]),

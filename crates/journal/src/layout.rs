@@ -12,7 +12,7 @@ use weir_core::host::{
     Call, Capabilities, Direction, Given, Hose, HostLoop, Location, Observed, Outcome, Policy, Work,
 };
 use weir_core::mechanism::{Law, registry};
-use weir_core::message::{Congestion, Echo, Feedback, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Feedback, Message, Offer};
 use weir_core::vcc::BudgetConfig;
 use weir_units::{Bytes, HostId, PairId, Rate, TenantId, Time, VmId};
 
@@ -76,7 +76,7 @@ fn messages(pair: PairId) -> [Message; 4] {
             confirm: false,
             round_trip: None,
         }),
-        Message::Echo(Echo { pair, serial, floor, most: None }),
+        Message::Echo(Echo { pair, serial, floor, most: None, backlog: Backlog::Unknown }),
         Message::Congestion(Congestion { pair, lost: 0, marked: 0, received: 0 }),
         Message::Feedback(Feedback { pair, rate: EyeQ::default().feedback_unit }),
     ]

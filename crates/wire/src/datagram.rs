@@ -6,11 +6,11 @@
 //! Promises  `encode` of what `parse` gave is the same octets again (with the same key).
 //! Not here  Authenticity and freshness: [`crate::Session`] checks them.
 
-use crate::packet::{self, FIRST, HEADER, Packet, TAG, VERSION, at, record_of, records_in};
+use crate::packet::{self, FIRST, HEADER, Packet, SECOND, TAG, VERSION, at, record_of, records_in};
 use crate::{Key, KeyId};
 use std::num::NonZeroU64;
 use thiserror::Error;
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 
@@ -24,6 +24,7 @@ const PATH_CONGESTION: u8 = 4;
 const UNBOUNDED: u8 = 0b01;
 const CONFIRM: u8 = 0b10;
 const SAYS_MOST: u8 = 0b100;
+const WAITS: u8 = 0b11000;
 /// Largest epoch that fits into a datagram of the first version.
 const FIRST_EPOCH: u32 = 0xff_ffff;
 
@@ -58,7 +59,7 @@ pub struct Heard {
 /// A datagram's header: everything but records and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The version of the datagram: [`VERSION`], or [`FIRST`](crate::packet::FIRST).
+    /// The version of the datagram, from [`FIRST`](crate::packet::FIRST) to [`VERSION`].
     pub version: u8,
     /// The highest version that the sender parses, not below `version`.
     pub speaks: u8,
@@ -121,7 +122,7 @@ pub enum ParseError {
         got: usize,
     },
     /// The version is not one of ours.
-    #[error("version {got}, this side speaks {FIRST} and {VERSION}")]
+    #[error("version {got}, this side speaks {FIRST} to {VERSION}")]
     Version {
         /// The version given.
         got: u8,
@@ -250,7 +251,8 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
 /// Builds one datagram with its tag.
 ///
 /// A datagram of the first version omits [`Echo::most`] and [`Offer::round_trip`], for which it has
-/// no room. The second version has the round trip in whole microseconds, below 72 minutes.
+/// no room. Later versions have the round trip in whole microseconds, below 72 minutes. Only the
+/// third version has [`Echo::backlog`].
 ///
 /// # Panics
 ///
@@ -260,7 +262,7 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
 pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
     let version = header.version;
     assert!(
-        version == FIRST || version == VERSION,
+        (FIRST..=VERSION).contains(&version),
         "the caller chose a version that this side does not speak"
     );
     assert!(header.speaks >= version, "a sender parses every version that it speaks");
@@ -313,13 +315,16 @@ fn write(version: u8, record: &mut [u8], message: &Message) {
                 packet::put_u32(record, at::ROUND_TRIP, micros.max(1));
             }
         }
-        Message::Echo(Echo { serial, floor, most, .. }) => {
+        Message::Echo(Echo { serial, floor, most, backlog, .. }) => {
             record[at::KIND] = ECHO;
             packet::put_u32(record, at::SERIAL, serial);
             packet::put_u64(record, at::FLOOR, floor.as_bps());
             if let (Some(most), false) = (most, version == FIRST) {
                 record[at::RECORD_FLAGS] = SAYS_MOST;
                 packet::put_u64(record, at::MOST, most.as_bps());
+            }
+            if version > SECOND {
+                record[at::RECORD_FLAGS] |= waits(backlog) << WAITS.trailing_zeros();
             }
         }
         Message::Congestion(report) => {
@@ -333,6 +338,26 @@ fn write(version: u8, record: &mut [u8], message: &Message) {
             write_report(record, report);
         }
         Message::Feedback(_) => unreachable!("not sayable"),
+    }
+}
+
+/// What waits of a pair, as a field of two bits.
+const fn waits(backlog: Backlog) -> u8 {
+    match backlog {
+        Backlog::Unknown => 0,
+        Backlog::Free => 1,
+        Backlog::Sometimes => 2,
+        Backlog::Always => 3,
+    }
+}
+
+/// The inverse of [`waits`], from all bits of a record.
+const fn backlog_of(flags: u8) -> Backlog {
+    match (flags & WAITS) >> WAITS.trailing_zeros() {
+        0 => Backlog::Unknown,
+        1 => Backlog::Free,
+        2 => Backlog::Sometimes,
+        _ => Backlog::Always,
     }
 }
 
@@ -361,8 +386,8 @@ fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
         received: packet::u32_at(record, at::RECEIVED),
     };
     // Fields that this kind or version does not use must be 0.
-    let is_second = version != FIRST;
-    let path = record[if is_second { at::PATH } else { at::FIRST_PATH }];
+    let is_later = version != FIRST;
+    let path = record[if is_later { at::PATH } else { at::FIRST_PATH }];
     let (message, used_flags) = match record[at::KIND] {
         OFFER => {
             let unbounded = flags & UNBOUNDED != 0;
@@ -371,11 +396,16 @@ fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
             let offer = Offer { pair, serial, floor, unbounded, confirm, round_trip };
             (Message::Offer(offer), UNBOUNDED | CONFIRM)
         }
-        ECHO if is_second && flags & SAYS_MOST != 0 => {
-            let most = Some(Rate::from_bps(packet::u64_at(record, at::MOST)));
-            (Message::Echo(Echo { pair, serial, floor, most }), SAYS_MOST)
+        ECHO => {
+            let says_most = is_later && flags & SAYS_MOST != 0;
+            let most = says_most.then(|| Rate::from_bps(packet::u64_at(record, at::MOST)));
+            let (backlog, waits) = match version {
+                ..=SECOND => (Backlog::Unknown, 0),
+                _ => (backlog_of(flags), WAITS),
+            };
+            let used = if says_most { SAYS_MOST } else { 0 };
+            (Message::Echo(Echo { pair, serial, floor, most, backlog }), used | waits)
         }
-        ECHO => (Message::Echo(Echo { pair, serial, floor, most: None }), 0),
         CONGESTION => (Message::Congestion(report), 0),
         PATH_CONGESTION => (Message::PathCongestion(PathId(path.into()), report), 0),
         got => return Err(RecordError::UnknownKind { got }),
@@ -384,7 +414,7 @@ fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
     let has_path = matches!(message, Message::PathCongestion(..));
     let has_time = matches!(message, Message::Offer(_));
     let blank = |from: usize, to: usize| record[from..to].iter().all(|octet| *octet == 0);
-    let is_clean = if is_second {
+    let is_clean = if is_later {
         let path_is_clean = has_path || blank(at::PATH, at::BLANK);
         let end = if has_time { at::ROUND_TRIP } else { record.len() };
         let tail = blank(at::LEVEL, at::PATH) && path_is_clean && blank(at::BLANK, end);

@@ -52,11 +52,11 @@
 //! BPF programs make and read EyeQ's feedback in packets of their own ([`FeedbackPacket`],
 //! [`Inbox`]). Their keys follow from the state of two sessions ([`Session::feedback_key`]).
 //!
-//! # Two versions
+//! # Three versions
 //!
-//! Hosts are upgraded one by one, so an agent speaks two versions of the layout. Each datagram has
+//! Hosts are upgraded one by one, so an agent speaks all versions of the layout. Each datagram says
 //! the highest version that its sender parses. Greetings, and all datagrams to a peer that is not
-//! confirmed, have the older version. A confirmed peer gets the version that it parses. The older
+//! confirmed, have the first version. A confirmed peer gets the highest that both parse. An older
 //! version omits what it has no room for, which costs no floor: see [`packet`].
 //!
 //! # What it costs
@@ -99,7 +99,7 @@ pub use feedback::{
 };
 pub use key::{Key, KeyError, KeyId, Keyring, KeyringError, MAX_KEYS};
 pub use keyfile::{KeyFileError, Keys, LineError, MAX_KEY_FILE, host_file};
-pub use packet::{FIRST, MAX_DATAGRAM, MAX_RECORDS, VERSION};
+pub use packet::{FIRST, MAX_DATAGRAM, MAX_RECORDS, SECOND, VERSION};
 pub use session::{Counters, KeyUse, MAX_PEERS, Opened, PeerError, Rejected, Session, Untold};
 
 /// How many messages fit into one datagram.

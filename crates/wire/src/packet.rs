@@ -2,7 +2,7 @@
 //!
 //! Problem   A layout that two releases, and one day a BPF program, must agree on.
 //! Approach  Fixed offsets, big endian, every integer aligned to its size; a view that has checked
-//!           the length once and then cannot fail. Two versions: an agent parses both, and says in
+//!           the length once and then cannot fail. Three versions: an agent parses all, and says in
 //!           each datagram the highest that it parses.
 //! Promises  One value has one form: unused bits are zero, the length follows from the count.
 //! Not here  Whether a field makes sense: see [`crate::parse`]. Which version a peer is sent: see
@@ -12,9 +12,9 @@
 //!
 //! | octets | field |
 //! | --- | --- |
-//! | 0 | version, 1 or 2 |
+//! | 0 | version, 1 to 3 |
 //! | 1 | key id: which of the shared keys made the tag |
-//! | 2 | version 2: the highest version that the sender parses, at least 2. Version 1: 0 |
+//! | 2 | from version 2 on: the highest version that the sender parses. Version 1: 0 |
 //! | 3 | count *n* of records, 0 to 42 (version 1: 0 to 56); none: a greeting |
 //! | 4..8 | epoch of floors and configuration, 0 from agents without a controller (see below) |
 //! | 8..12 | sender, a `HostId` |
@@ -31,7 +31,7 @@
 //! | octets | Offer | Echo | Congestion | PathCongestion |
 //! | --- | --- | --- | --- | --- |
 //! | 0 | kind 1 | kind 2 | kind 3 | kind 4 |
-//! | 1 | bit 0 unbounded, bit 1 confirm | bit 2: says the most | | |
+//! | 1 | bit 0 unbounded, bit 1 confirm | bit 2: says the most; bits 3 and 4: what waits | | |
 //! | 2 | reserved: the source VM's hose | the same | the same | the same |
 //! | 3 | reserved: the destination VM's hose | the same | the same | the same |
 //! | 4..8 | serial | the same | lost segments | the same |
@@ -44,15 +44,21 @@
 //! | 27 | | | | |
 //! | 28..32 | round trip, µs; 0: not known | | | |
 //!
+//! **What waits** of the pair at its sender is 0 if it is not known, 1 if nothing waited in the last
+//! partitioning period, 2 if packets waited some of the time, 3 if they waited all the time
+//! ([`weir_core::message::Backlog`]).
+//!
 //! Only pairs with several paths have records of kind 4, and no data plane gives a pair several
 //! paths yet. Agents from before kind 4 refuse a datagram that has one.
 //!
-//! **Reserved** fields are 0 in version 2. A record in which one is not 0 is refused. A *hose id*
+//! **Reserved** fields are 0 in versions 2 and 3. A record in which one is not 0 is refused. A *hose id*
 //! distinguishes the hoses of a VM; agents leave it 0, because both find a pair's hose by themselves
 //! (docs/decisions/0026-several-hoses.md). A *level* is the share that a receiver
 //! lends above the floors of a path or of a VM, as 2048·log₂ of 1 + λ. An agent that begins to use
 //! a reserved field announces a higher version in octet 2, and uses the field only with peers that
 //! announce the same.
+//!
+//! **Version 2** is version 3 with 0 for what waits.
 //!
 //! **Version 1** has records of 24 octets: the first 24 of the above, with a path in octet 3 (0 for
 //! all other kinds), without most and round trip. Its epoch has 24 bits (octets 5..8). Octet 4 is
@@ -72,8 +78,10 @@ use crate::{Key, KeyId, ParseError};
 use weir_units::HostId;
 
 /// Version of datagrams to peers that parse it.
-pub const VERSION: u8 = 2;
-/// The version before [`VERSION`], for peers that parse no later one or whose version is not known.
+pub const VERSION: u8 = 3;
+/// The version before it: echoes do not say what waits.
+pub const SECOND: u8 = 2;
+/// The first version, for peers that parse no later one or whose version is not known.
 pub const FIRST: u8 = 1;
 /// Octets before the records.
 pub const HEADER: usize = 48;
@@ -146,7 +154,7 @@ impl<'a> Packet<'a> {
         let length = ParseError::Length { got: octets.len() };
         match octets.get(at::VERSION) {
             None => return Err(length),
-            Some(&(FIRST | VERSION)) => {}
+            Some(&(FIRST..=VERSION)) => {}
             Some(&got) => return Err(ParseError::Version { got }),
         }
         if !(HEADER + TAG..=MAX_DATAGRAM).contains(&octets.len()) {

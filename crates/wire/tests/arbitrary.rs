@@ -2,11 +2,11 @@
 
 use crate::common::*;
 use proptest::prelude::*;
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 use weir_wire::{
-    FIRST, Header, Heard, Incarnation, KeyId, MAX_RATE, MAX_RECORDS, VERSION, encode, parse,
+    FIRST, Header, Heard, Incarnation, KeyId, MAX_RATE, MAX_RECORDS, SECOND, VERSION, encode, parse,
 };
 
 fn pairs() -> impl Strategy<Value = PairId> {
@@ -24,6 +24,11 @@ fn reports() -> impl Strategy<Value = Congestion> {
     })
 }
 
+fn backlogs() -> impl Strategy<Value = Backlog> {
+    use Backlog::*;
+    prop::sample::select(vec![Unknown, Free, Sometimes, Always])
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let floor = || (0..=MAX_RATE.as_bps()).prop_map(Rate::from_bps);
     prop_oneof![
@@ -33,8 +38,10 @@ fn messages() -> impl Strategy<Value = Message> {
                 Message::Offer(Offer { pair, serial, floor, unbounded, confirm, round_trip })
             }
         ),
-        (pairs(), any::<u32>(), floor(), prop::option::of(floor())).prop_map(
-            |(pair, serial, floor, most)| Message::Echo(Echo { pair, serial, floor, most })
+        (pairs(), any::<u32>(), floor(), prop::option::of(floor()), backlogs()).prop_map(
+            |(pair, serial, floor, most, backlog)| {
+                Message::Echo(Echo { pair, serial, floor, most, backlog })
+            }
         ),
         reports().prop_map(Message::Congestion),
         (0..MAX_PATHS as u32, reports())
@@ -46,13 +53,13 @@ fn headers() -> impl Strategy<Value = Header> {
     let incarnations = || (1..=u64::MAX).prop_map(|n| Incarnation::new(n).unwrap());
     let heard = (incarnations(), 1..=u64::MAX)
         .prop_map(|(incarnation, sequence)| Heard { incarnation, sequence });
-    let numbers = any::<(bool, u8, u8, u32, u32, u32)>();
+    let numbers = (FIRST..=VERSION, any::<(u8, u8, u32, u32, u32)>());
     (numbers, incarnations(), 1..=u64::MAX, prop::option::of(heard)).prop_map(
-        |((is_first, more, key_id, epoch, from, to), incarnation, sequence, echo)| Header {
-            version: if is_first { FIRST } else { VERSION },
-            speaks: more.max(if is_first { FIRST } else { VERSION }),
+        |((version, (more, key_id, epoch, from, to)), incarnation, sequence, echo)| Header {
+            version,
+            speaks: more.max(version),
             key_id: KeyId(key_id),
-            epoch: if is_first { epoch >> 8 } else { epoch },
+            epoch: if version == FIRST { epoch >> 8 } else { epoch },
             from: HostId(from),
             to: HostId(to),
             incarnation,
@@ -102,7 +109,10 @@ impl Damage {
 fn said(header: &Header, message: Message) -> Message {
     match message {
         Message::Echo(echo) if header.version == FIRST => {
-            Message::Echo(Echo { most: None, ..echo })
+            Message::Echo(Echo { most: None, backlog: Backlog::Unknown, ..echo })
+        }
+        Message::Echo(echo) if header.version == SECOND => {
+            Message::Echo(Echo { backlog: Backlog::Unknown, ..echo })
         }
         Message::Offer(offer) if header.version == FIRST => {
             Message::Offer(Offer { round_trip: None, ..offer })
@@ -125,9 +135,9 @@ fn damages() -> impl Strategy<Value = Damage> {
 /// Octets that look like a datagram at first sight.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let octets = prop::collection::vec(any::<u8>(), 56 + 3 * 32);
-    (0..4_usize, any::<bool>(), octets).prop_map(|(count, is_first, mut octets)| {
-        octets.truncate(56 + count * if is_first { 24 } else { 32 });
-        let (version, speaks) = if is_first { (1, 0) } else { (2, 2) };
+    (0..4_usize, FIRST..=VERSION, octets).prop_map(|(count, version, mut octets)| {
+        octets.truncate(56 + count * if version == FIRST { 24 } else { 32 });
+        let speaks = if version == FIRST { 0 } else { version };
         octets[..4].copy_from_slice(&[version, 0, speaks, count as u8]);
         octets
     })

@@ -9,7 +9,7 @@ use crate::common::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use weir_core::message::{Congestion, Echo, Message};
+use weir_core::message::{Backlog, Congestion, Echo, Message};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{Header, Heard, KeyId, Opened, Rejected, Session, encode};
 
@@ -40,7 +40,7 @@ fn host2() -> Session {
     b
 }
 
-/// What host1 in its life 0 would send.
+/// What host1 in its life 0 would send, in the second version.
 fn header(sequence: u64) -> Header {
     Header {
         version: 2,
@@ -121,11 +121,21 @@ fn entries() -> Vec<(&'static str, Vec<u8>)> {
     let pair = PairId::new(VmId(5), VmId(6));
     let of_each_kind = [
         offer(1),
-        Message::Echo(Echo { pair, serial: 7, floor: Rate::ZERO, most: Some(Rate::ZERO) }),
+        Message::Echo(Echo {
+            pair,
+            serial: 7,
+            floor: Rate::ZERO,
+            most: Some(Rate::ZERO),
+            backlog: Backlog::Always,
+        }),
         Message::Congestion(Congestion { pair, lost: u32::MAX, marked: 0, received: 0 }),
     ];
     let heard = |life, sequence| Some(Heard { incarnation: incarnation(2, life), sequence });
     let restarted = Header { incarnation: incarnation(1, 1), ..header(1) };
+    let third = Header { version: 3, speaks: 3, ..header(10) };
+    let mut third_waits = by(third, &[offer(1)]);
+    third_waits[49] |= 8;
+    resign(&mut third_waits);
     let first = Header { version: 1, ..header(10) };
     let first_whole = by(first, &[offer(1), offer(2)]);
     let first_signed = |at: usize, new: &[u8]| {
@@ -139,6 +149,8 @@ fn entries() -> Vec<(&'static str, Vec<u8>)> {
         ("believed--a-record-of-each-kind", by(header(10), &of_each_kind)),
         ("believed--a-full-datagram", by(header(10), &vec![offer(3); 42])),
         ("believed--a-greeting", by(header(10), &[])),
+        ("believed--each-kind-in-the-third-version", by(third, &of_each_kind)),
+        ("record--what-waits-of-an-offer", third_waits),
         ("believed--each-kind-in-the-first-version", by(first, &of_each_kind)),
         ("believed--a-full-datagram-of-the-first-version", by(first, &vec![offer(3); 56])),
         ("believed--of-an-agent-of-the-first-version", by(Header { speaks: 1, ..first }, &[])),
@@ -162,7 +174,7 @@ fn entries() -> Vec<(&'static str, Vec<u8>)> {
         ("not-for-us--from-us-to-another", by(Header { from: B, to: A, ..header(10) }, &[])),
         ("unknown-peer--host3", by(Header { from: HostId(3), ..header(10) }, &[])),
         ("unknown-peer--ourselves", by(Header { from: B, ..header(10) }, &[])),
-        ("version--3", signed(0, &[3])),
+        ("version--9", signed(0, &[9])),
         ("key--id-1", signed(1, &[1])),
         ("header--speaks-less-than-it-says", signed(2, &[1])),
         ("header--a-flag-of-the-first-version", first_signed(2, &[0x80])),

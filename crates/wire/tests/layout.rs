@@ -1,12 +1,41 @@
 //! The layout, octet by octet, and what it costs: other implementations are held to this file.
 
 use crate::common::*;
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 use weir_wire::{Header, Heard, Incarnation, KeyId, ParseError, RecordError, encode, parse};
 
 /// Key 000102…0f; the tag was computed by another implementation of SipHash-2-4.
 const GOLDEN: &str = "
+03 05 03 03                 # version, key id, highest version, count
+0000002a                    # epoch 42
+00000007                    # from host7
+00000009                    # to host9
+1122334455667788            # sender's incarnation
+0000000000000102            # sequence 258
+99aabbccddeeff00            # echo: receiver's incarnation
+0000000000000057            # echo: heard up to 87
+
+01 03 0000 0000000b         # offer, unbounded and confirm, serial 11
+000000c8 0000012c           # vm200 to vm300
+0000000005 5d4a80           # 90 Mbit/s
+0000 0000 00009c40          # level: reserved; a round trip of 40 ms
+
+02 14 0000 0000000c         # echo that says the most and that packets waited sometimes, serial 12
+0000012c 000000c8           # vm300 to vm200
+000009184e72a000            # 10 Tbit/s
+0000000002faf080            # the most: 50 Mbit/s
+
+03 00 0000 00000005         # congestion, 5 lost
+000000c8 0000012c           # vm200 to vm300
+00000002 000000fa           # 2 marked, 250 received
+0000 000000000000           # level: reserved
+
+0e37d5bddadaac09            # SipHash-2-4
+";
+
+/// The same in the second version, which does not say what waits.
+const SECOND: &str = "
 02 05 02 03                 # version, key id, highest version, count
 0000002a                    # epoch 42
 00000007                    # from host7
@@ -34,7 +63,7 @@ const GOLDEN: &str = "
 e5ea95de687ff48b            # SipHash-2-4
 ";
 
-/// The same in the first version, which has no room for the most.
+/// The same in the first version, which has no room for the most either.
 const FIRST: &str = "
 01 05 00 03                 # version, key id, flags, count
 02 00002a                   # highest version, epoch 42
@@ -63,8 +92,8 @@ a5ebe1626c916bbd            # SipHash-2-4
 fn golden() -> (Header, [Message; 3]) {
     let incarnation = |n| Incarnation::new(n).unwrap();
     let header = Header {
-        version: 2,
-        speaks: 2,
+        version: 3,
+        speaks: 3,
         key_id: KeyId(5),
         epoch: 42,
         from: HostId(7),
@@ -89,6 +118,7 @@ fn golden() -> (Header, [Message; 3]) {
             serial: 12,
             floor: weir_wire::MAX_RATE,
             most: Some(Rate::from_mbps(50)),
+            backlog: Backlog::Sometimes,
         }),
         Message::Congestion(Congestion { pair, lost: 5, marked: 2, received: 250 }),
     ];
@@ -104,7 +134,7 @@ fn values_become_exactly_these_octets() {
 #[test]
 fn the_first_version_has_the_same_values_but_for_the_most() {
     let (header, messages) = golden();
-    let header = Header { version: weir_wire::FIRST, ..header };
+    let header = Header { version: weir_wire::FIRST, speaks: 2, ..header };
     let octets = encode(&header, &key(), &messages);
     assert_eq!(octets, unhex(FIRST));
     let datagram = parse(&octets).unwrap();
@@ -112,8 +142,26 @@ fn the_first_version_has_the_same_values_but_for_the_most() {
     let Message::Echo(echo) = messages[1] else { panic!("the golden echo") };
     let Message::Offer(offer) = messages[0] else { panic!("the golden offer") };
     let offer = Message::Offer(Offer { round_trip: None, ..offer });
-    let without = [offer, Message::Echo(Echo { most: None, ..echo }), messages[2]];
+    let echo = Echo { most: None, backlog: Backlog::Unknown, ..echo };
+    let without = [offer, Message::Echo(echo), messages[2]];
     assert!(datagram.messages.eq(without));
+}
+
+#[test]
+fn the_second_version_has_the_same_values_but_for_what_waits() {
+    let (header, mut messages) = golden();
+    let header = Header { version: weir_wire::SECOND, speaks: 2, ..header };
+    let octets = encode(&header, &key(), &messages);
+    assert_eq!(octets, unhex(SECOND));
+    let Message::Echo(echo) = &mut messages[1] else { panic!("the golden echo") };
+    echo.backlog = Backlog::Unknown;
+    let datagram = parse(&octets).unwrap();
+    assert_eq!(datagram.header, header);
+    assert!(datagram.messages.eq(messages));
+    let mut waits = octets;
+    waits[48 + 32 + 1] |= 0b1000;
+    let why = RecordError::ReservedBits;
+    assert_eq!(parse(&waits).unwrap_err(), ParseError::Record { index: 1, why });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One test per way a datagram can be judged, and the handshake step by step.
 
 use crate::common::*;
-use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{
     Counters, Header, Incarnation, Key, KeyId, Keyring, MAX_PEERS, Opened, PeerError, RecordError,
@@ -333,6 +333,7 @@ fn everything_is_delivered_in_order_in_as_few_datagrams_as_possible() {
         serial: 3,
         floor: Rate::ZERO,
         most: Some(Rate::ZERO),
+        backlog: Backlog::Unknown,
     }));
     messages.push(Message::Congestion(Congestion {
         pair,
@@ -363,7 +364,13 @@ fn everything_is_delivered_in_order_in_as_few_datagrams_as_possible() {
 fn a_message_that_no_peer_would_take_is_left_out_and_counted() {
     let (mut a, mut b) = confirmed();
     let pair = PairId::new(VmId(5), VmId(6));
-    let beyond = Message::Echo(Echo { pair, serial: 0, floor: Rate::ZERO, most: Some(Rate::MAX) });
+    let beyond = Message::Echo(Echo {
+        pair,
+        serial: 0,
+        floor: Rate::ZERO,
+        most: Some(Rate::MAX),
+        backlog: Backlog::Unknown,
+    });
     let pair = pair_with_itself();
     let itself = Message::Congestion(Congestion { pair, lost: 1, marked: 0, received: 0 });
     let octets = sealed(&mut a, B, &[beyond, offer(1), itself]);

@@ -1,9 +1,9 @@
-//! Hosts of two releases: the first version of datagrams, and the present one.
+//! Hosts of several releases: the former versions of datagrams, and the present one.
 
 use crate::common::*;
-use weir_core::message::{Echo, Message};
+use weir_core::message::{Backlog, Echo, Message};
 use weir_units::{PairId, Rate, VmId};
-use weir_wire::packet::{FIRST, VERSION};
+use weir_wire::packet::{FIRST, SECOND, VERSION};
 use weir_wire::{Header, Opened, Session, encode, parse};
 
 /// What an agent that knows the first version only would have sent in the place of this.
@@ -13,14 +13,29 @@ fn as_once(octets: &[u8]) -> Vec<u8> {
     encode(&header, &key(), &datagram.messages.collect::<Vec<_>>())
 }
 
-/// What such an agent hears of it: nothing, if it has another version.
+/// What an agent that knows the first two versions would have sent in the place of this.
+fn as_lately(octets: &[u8]) -> Vec<u8> {
+    let datagram = parse(octets).unwrap();
+    let version = datagram.header.version.min(SECOND);
+    let header = Header { version, speaks: SECOND, ..datagram.header };
+    encode(&header, &key(), &datagram.messages.collect::<Vec<_>>())
+}
+
+/// What an agent of the first version hears of it: nothing, if it has another one.
 fn once_heard(octets: &[u8]) -> Option<&[u8]> {
     (octets[0] == FIRST).then_some(octets)
 }
 
 fn echo(most: Option<Rate>) -> Message {
     let pair = PairId::new(VmId(5), VmId(6));
-    Message::Echo(Echo { pair, serial: 3, floor: Rate::from_mbps(7), most })
+    let (floor, backlog) = (Rate::from_mbps(7), Backlog::Unknown);
+    Message::Echo(Echo { pair, serial: 3, floor, most, backlog })
+}
+
+/// The same with what waits.
+fn waits(backlog: Backlog) -> Message {
+    let Message::Echo(echo) = echo(Some(Rate::from_mbps(40))) else { panic!("an echo") };
+    Message::Echo(Echo { backlog, ..echo })
 }
 
 fn version_of(octets: &[u8]) -> u8 {
@@ -36,9 +51,11 @@ fn two_present_hosts_come_to_speak_the_present_version() {
     let answer = greeting(&mut b, A);
     assert_eq!(version_of(&answer), FIRST);
     believed(&mut a, &answer);
-    let said = sealed(&mut a, B, &[echo(Some(Rate::from_mbps(40)))]);
-    assert_eq!(version_of(&said), VERSION);
-    assert_eq!(believed(&mut b, &said), [echo(Some(Rate::from_mbps(40)))]);
+    for backlog in [Backlog::Unknown, Backlog::Free, Backlog::Sometimes, Backlog::Always] {
+        let said = sealed(&mut a, B, &[waits(backlog)]);
+        assert_eq!(version_of(&said), VERSION);
+        assert_eq!(believed(&mut b, &said), [waits(backlog)]);
+    }
     assert_eq!(version_of(&sealed(&mut b, A, &[offer(2)])), VERSION);
 }
 
@@ -55,6 +72,21 @@ fn a_peer_of_the_first_version_is_understood_and_answered_in_it() {
         assert_eq!(heard, [offer(n), echo(None)], "it has no word for the most");
         let answer = as_once(&sealed(&mut b, A, &[offer(n + 100)]));
         assert_eq!(believed(&mut a, &answer), [offer(n + 100)]);
+    }
+    assert_eq!((a.counters().rejected(), b.counters().rejected()), (0, 0));
+}
+
+#[test]
+fn a_peer_of_the_second_version_hears_the_most_and_not_what_waits() {
+    let (mut a, mut b) = (at_a(0), at_b(0));
+    handshake(&mut b, &mut a, as_lately);
+    for n in 0..5 {
+        let said = sealed(&mut a, B, &[offer(n), waits(Backlog::Always)]);
+        assert_eq!(version_of(&said), SECOND, "the highest that both parse");
+        let most = Some(Rate::from_mbps(40));
+        assert_eq!(believed(&mut b, &said), [offer(n), echo(most)]);
+        let answer = as_lately(&sealed(&mut b, A, &[waits(Backlog::Free)]));
+        assert_eq!(believed(&mut a, &answer), [echo(most)]);
     }
     assert_eq!((a.counters().rejected(), b.counters().rejected()), (0, 0));
 }

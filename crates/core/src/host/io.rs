@@ -105,8 +105,9 @@ pub struct SendCount {
     pub unnumbered: u64,
     /// Segments that left with a number.
     pub segments: u64,
-    /// Octets that wait on the host now, in the limiter or for the uplink. Zero where the data plane does not say.
-    pub waiting: u64,
+    /// Octets that wait on the host now, in the limiter or for the uplink. `None` where the data
+    /// plane does not know.
+    pub waiting: Option<u64>,
 }
 
 /// What arrived.

@@ -16,6 +16,7 @@
 //! Source    ElasticSwitch §4, "GP in a dynamic context".
 
 use super::{Demand, PartitionConfig};
+use crate::message::Backlog;
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// Reason of an estimate.
@@ -74,18 +75,6 @@ pub(super) struct Epoch {
     pub(super) fair: Rate,
     /// What waited in the pair's queue since the last step.
     pub(super) backlog: Backlog,
-}
-
-/// Whether packets waited in a pair's queue, as far as its data plane says.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
-pub enum Backlog {
-    /// Not, or it is not known.
-    #[default]
-    None,
-    /// Some of the time: the pair could have used what it had, and did.
-    Sometimes,
-    /// All the time: the pair wants more than it has.
-    Always,
 }
 
 /// The two small values of a hose.
@@ -182,7 +171,14 @@ impl Estimate {
                 return;
             }
         }
-        if has_enough || is_backlogged {
+        let has_all = epoch.backlog == Backlog::Free;
+        if has_enough && has_all && self.want != Want::New {
+            // It used its guarantee up, and nothing had to wait: it wants no more than it used.
+            let wants = used.scale(config.margin_estimate);
+            self.rate = wants.max(guarantee).max(small.trickle);
+            self.want = Want::Bounded;
+            (self.steady, self.most_used) = (0, used);
+        } else if has_enough || is_backlogged {
             self.rate = epoch.share.scale(config.growth).max(small.start);
             self.want = if self.rate >= epoch.fair { Want::Unbounded } else { Want::Growing };
             (self.steady, self.most_used) = (0, Rate::ZERO);
@@ -246,7 +242,7 @@ mod tests {
             let (share, fair) = (self.guarantee, self.guarantee);
             let guarantee = self.guarantee;
             let epoch =
-                Epoch { guarantee, is_estimate: false, share, fair, backlog: Backlog::None };
+                Epoch { guarantee, is_estimate: false, share, fair, backlog: Backlog::Unknown };
             let small = Small { start: Rate::from_bps(200_000), trickle: Rate::from_bps(12_500) };
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             self.estimate.step(self.now, measured, epoch, small, &PartitionConfig::default());
@@ -320,10 +316,10 @@ mod tests {
     fn one_packet_more_is_no_proof_that_a_bounded_pair_wants_more() {
         let mut pair = Pair::of(2000);
         for packets in [5, 5, 6, 5, 4, 6, 5, 5, 6, 4, 5, 5] {
-            let (want, rate) = settle(&mut pair, packets, Backlog::None);
+            let (want, rate) = settle(&mut pair, packets, Backlog::Unknown);
             assert_eq!(want, Want::Bounded, "{rate} kbit/s");
         }
-        let wants_more = (1..).find(|_| settle(&mut pair, 6, Backlog::None).0 != Want::Bounded);
+        let wants_more = (1..).find(|_| settle(&mut pair, 6, Backlog::Unknown).0 != Want::Bounded);
         assert!(wants_more.is_some_and(|after| after <= 8), "{wants_more:?} periods");
     }
 
@@ -331,20 +327,36 @@ mod tests {
     fn a_steady_pair_rests_at_a_twentieth_more_than_it_uses() {
         let mut pair = Pair::of(10_000);
         // 25 packets are 5.05 Mbit/s.
-        let first = settle(&mut pair, 25, Backlog::None);
+        let first = settle(&mut pair, 25, Backlog::Unknown);
         assert_eq!(first, (Want::Bounded, 5551), "1.1 of it");
         for _ in 0..12 {
-            assert_eq!(settle(&mut pair, 25, Backlog::None).0, Want::Bounded);
+            assert_eq!(settle(&mut pair, 25, Backlog::Unknown).0, Want::Bounded);
         }
-        assert_eq!(settle(&mut pair, 25, Backlog::None), (Want::Bounded, 5298), "1.05 of it");
-        assert_ne!(settle(&mut pair, 40, Backlog::None).0, Want::Bounded, "clearly more, at once");
+        assert_eq!(settle(&mut pair, 25, Backlog::Unknown), (Want::Bounded, 5298), "1.05 of it");
+        assert_ne!(
+            settle(&mut pair, 40, Backlog::Unknown).0,
+            Want::Bounded,
+            "clearly more, at once"
+        );
     }
 
     #[test]
     fn what_waits_tells_what_a_pair_wants() {
         let mut pair = Pair::of(10_000);
         assert_eq!(settle(&mut pair, 25, Backlog::Sometimes), (Want::Growing, 10_000), "no less");
-        assert_eq!(settle(&mut pair, 25, Backlog::None).0, Want::Bounded);
+        assert_eq!(settle(&mut pair, 25, Backlog::Unknown).0, Want::Bounded);
         assert_eq!(settle(&mut pair, 1, Backlog::Always).0, Want::Growing, "more than it has");
+    }
+
+    #[test]
+    fn a_pair_of_which_nothing_waits_wants_no_more_than_it_uses() {
+        let (mut told, mut untold) = (Pair::of(2000), Pair::of(2000));
+        // 11 packets are 2.2 Mbit/s, more than the guarantee.
+        assert_eq!(settle(&mut untold, 11, Backlog::Unknown), (Want::Growing, 4000));
+        assert_eq!(settle(&mut told, 11, Backlog::Free), (Want::Bounded, 2442), "1.1 of it");
+        // It follows what the pair uses, up and down.
+        assert_eq!(settle(&mut told, 22, Backlog::Free), (Want::Bounded, 4884));
+        assert_eq!(settle(&mut told, 11, Backlog::Free), (Want::Bounded, 2442));
+        assert_eq!(settle(&mut told, 12, Backlog::Always).0, Want::Growing, "until packets wait");
     }
 }

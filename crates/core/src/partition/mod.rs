@@ -55,7 +55,8 @@ mod receive;
 mod send;
 mod trip;
 
-pub use estimate::{Backlog, Want};
+pub use crate::message::Backlog;
+pub use estimate::Want;
 pub use maxmin::{Demand, hand_out, max_min};
 pub use receive::{ReceiveHose, Spent};
 pub use send::{Heard, SendHose};

@@ -12,11 +12,11 @@
 //! Source    ElasticSwitch §4. Departs: echoes, since the paper assumes that offers arrive in time.
 
 use super::account::Account;
-use super::estimate::{Backlog, Epoch, Estimate, Small, Want};
+use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::trip::RoundTrip;
 use super::{Demand, PartitionConfig, older};
-use crate::message::{Echo, Offer};
+use crate::message::{Backlog, Echo, Offer};
 use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
@@ -71,17 +71,18 @@ struct Pair {
     retiring: bool,
     /// An offer was asked for at least once.
     announced: bool,
-    /// The most that the sender's own hose has for the pair, by its last echo.
+    /// What its sender said of it last.
     told: Option<Told>,
     /// Time of the sender's last echo, or of the pair's beginning.
     echoed_at: Time,
     trip: RoundTrip,
 }
 
-/// A sender's [`Echo::most`] as its receiver heard it.
+/// A sender's [`Echo::most`] and [`Echo::backlog`] as its receiver heard them.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Told {
     most: Rate,
+    backlog: Backlog,
     serial: u32,
     at: Time,
 }
@@ -264,7 +265,7 @@ impl ReceiveHose {
                 is_estimate: pair.estimate.is_bounded() && !pair.is_cut,
                 share: pair.share,
                 fair: *fair,
-                backlog: Backlog::None,
+                backlog: pair.told(now, config.most_lives).map_or(Backlog::Unknown, |t| t.backlog),
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             let was_retiring = pair.retiring;
@@ -426,19 +427,22 @@ impl Pair {
     /// Demand of the pair in the split: its estimate, as far as its sender's hose has that.
     fn demand(&self, now: Time, lives: Span) -> Demand {
         let own = self.estimate.demand();
-        match self.told {
-            Some(told) if now.since(told.at) <= lives => own.min(Demand::Bounded(told.most)),
-            _ => own,
-        }
+        self.told(now, lives).map_or(own, |told| own.min(Demand::Bounded(told.most)))
     }
 
-    /// Stores the most of the sender's hose, unless the echo is older than the last one.
+    /// What its sender said of it, if that is not too long ago.
+    fn told(&self, now: Time, lives: Span) -> Option<Told> {
+        self.told.filter(|told| now.since(told.at) <= lives)
+    }
+
+    /// Stores what the sender says of its end, unless the echo is older than the last one.
     fn hear(&mut self, now: Time, echo: Echo) {
         self.echoed_at = now;
         if let Some(most) = echo.most
             && self.told.is_none_or(|told| !older(echo.serial, told.serial))
         {
-            self.told = Some(Told { most, serial: echo.serial, at: now });
+            let Echo { serial, backlog, .. } = echo;
+            self.told = Some(Told { most, backlog, serial, at: now });
         }
     }
 

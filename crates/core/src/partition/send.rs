@@ -3,18 +3,17 @@
 //! Problem   The sender's part and the receiver's both bind. What the sender keeps for a pair that
 //!           the receiver holds lower is wasted. And the receiver may be silent.
 //! Approach  The receiver's full fair share counts as the pair's demand, so that the rest goes to
-//!           other pairs. The sender tells the receiver the most that this hose has for the pair
-//!           ([`SendHose::notes`]), and the receiver keeps no more. Silence: see
-//!           [`SendHose::floor`].
+//!           other pairs. The sender tells the receiver the most that this hose has for the pair,
+//!           and what waits of it ([`SendHose::notes`]). Silence: see [`SendHose::floor`].
 //! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older
 //!           offers change nothing.
 //! Not here  The receiver's side: see `receive`.
 //! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
 
-use super::estimate::{Backlog, Epoch, Estimate, Small, Want};
+use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::{Borrowing, Demand, PartitionConfig, older};
-use crate::message::{Echo, Offer};
+use crate::message::{Backlog, Echo, Offer};
 use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
@@ -27,6 +26,10 @@ pub struct SendHose {
     pairs: BTreeMap<VmId, Pair>,
     /// The fair share of pairs without limit at the last division.
     fair: Rate,
+    /// The part, from 0 to 1, of what all pairs leave of the hose that is divided among them, too.
+    handed_out: f64,
+    /// What the pairs left of the hose at the last division.
+    left: Rate,
     /// Something changed since the last division.
     dirty: bool,
     refused: u64,
@@ -38,21 +41,26 @@ pub struct SendHose {
 struct Pair {
     estimate: Estimate,
     share: Rate,
+    /// What of the share the pair is estimated to want.
+    wanted: Rate,
     /// The smallest floor since the last step.
     in_force: Rate,
     seen_at: Time,
     word: Option<Word>,
     /// What waited in its queue since the last step.
     backlog: Backlog,
+    /// The same before that step, which the receiver is told.
+    waited: Backlog,
     /// What this hose has for the pair if it wants all it can get, at the last step.
     most: Option<Rate>,
     told: Option<Told>,
 }
 
-/// The last [`Echo::most`] that the receiver was told.
+/// The last [`Echo::most`] and [`Echo::backlog`] that the receiver was told.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Told {
     most: Rate,
+    backlog: Backlog,
     /// It was a change, and was sent once. The next step repeats it, because one message may be
     /// lost.
     is_due_again: bool,
@@ -103,22 +111,24 @@ impl Pair {
 
     /// The echo of the offer that is held.
     fn echo(&self, held: Offer) -> Echo {
-        Echo { pair: held.pair, serial: held.serial, floor: held.floor, most: self.most }
+        let Offer { pair, serial, floor, .. } = held;
+        Echo { pair, serial, floor, most: self.most, backlog: self.waited }
     }
 
-    /// An echo if the receiver does not know what this hose has for the pair: that changed by more
-    /// than a little, or was said once only.
+    /// An echo if the receiver does not know what this hose has for the pair, or what waits: that
+    /// changed by more than a little, or was said once only.
     fn note(&mut self) -> Option<Echo> {
         let held = self.word.filter(|word| !word.is_adopted)?.offer;
         let most = self.most?;
         let has_changed = self.told.is_none_or(|told| {
             let (less, more) = (told.most.mul_ratio(1, FALL), told.most.mul_ratio(1, GROWTH));
-            most > told.most + more || most + less < told.most
+            let has_most = most <= told.most + more && most + less >= told.most;
+            !has_most || told.backlog != self.waited
         });
         if !has_changed && !self.told.is_some_and(|told| told.is_due_again) {
             return None;
         }
-        self.told = Some(Told { most, is_due_again: has_changed });
+        self.told = Some(Told { most, backlog: self.waited, is_due_again: has_changed });
         Some(self.echo(held))
     }
 }
@@ -139,6 +149,8 @@ impl SendHose {
             small,
             pairs: BTreeMap::new(),
             fair: hose,
+            handed_out: 1.0,
+            left: hose,
             dirty: false,
             refused: 0,
             split: Split::default(),
@@ -174,10 +186,12 @@ impl SendHose {
         let pair = Pair {
             estimate,
             share,
+            wanted: share,
             in_force,
             seen_at: now,
             word: None,
-            backlog: Backlog::None,
+            backlog: Backlog::Unknown,
+            waited: Backlog::Unknown,
             most: None,
             told: None,
         };
@@ -231,8 +245,8 @@ impl SendHose {
         let Some(pair) = self.pairs.get_mut(&peer) else {
             // No part of this hose is for the pair, so the receiver need not keep any of its own.
             let Offer { pair, serial, .. } = offer;
-            let (floor, most) = (Rate::ZERO, Some(Rate::ZERO));
-            return offer.confirm.then_some(Echo { pair, serial, floor, most });
+            let (floor, most, backlog) = (Rate::ZERO, Some(Rate::ZERO), Backlog::Unknown);
+            return offer.confirm.then_some(Echo { pair, serial, floor, most, backlog });
         };
         let stale = pair.word.is_some_and(|word| is_stale(&self.config, word, offer, now));
         if !stale {
@@ -243,7 +257,8 @@ impl SendHose {
         if !offer.confirm {
             return None;
         }
-        pair.told = pair.most.map(|most| Told { most, is_due_again: false });
+        let backlog = pair.waited;
+        pair.told = pair.most.map(|most| Told { most, backlog, is_due_again: false });
         Some(pair.echo(pair.word.map_or(offer, |w| w.offer)))
     }
 
@@ -255,8 +270,8 @@ impl SendHose {
         (now.since(word.heard_at) <= self.config.held_for()).then(|| pair.echo(word.offer))
     }
 
-    /// After a step: the echoes that tell receivers what this hose has for their pairs, where they
-    /// do not know it. A lost one costs the pair or others efficiency until the next, never a hose.
+    /// After a step: the echoes that tell receivers what this hose has for their pairs, and what
+    /// waits of them, where they do not know it. A lost one costs the pair or others efficiency until the next, never a hose.
     pub fn notes(&mut self) -> impl Iterator<Item = Echo> + '_ {
         self.pairs.values_mut().filter_map(Pair::note)
     }
@@ -264,6 +279,19 @@ impl SendHose {
     /// The path's round trip, as the receiver last said it.
     pub fn round_trip(&self, peer: VmId) -> Option<Span> {
         self.pairs.get(&peer)?.word?.offer.round_trip
+    }
+
+    /// From the next division on, this part of what all pairs leave of the hose, from 0 to 1, is
+    /// divided among them, too. Less than all of it on a host whose link cannot carry it: what
+    /// pairs want comes first.
+    pub fn hand_out(&mut self, part: f64) {
+        self.handed_out = part;
+    }
+
+    /// The floors that the pairs want, and what they leave of the hose, by the last division.
+    pub fn wanted_and_left(&self, now: Time) -> (Rate, Rate) {
+        let wanted = |pair: &Pair| floor_within(&self.config, self.small, pair, pair.wanted, now);
+        (self.pairs.values().map(wanted).sum(), self.left)
     }
 
     /// What waited in the pair's queue since the last step. A pair that says nothing is judged by
@@ -285,12 +313,13 @@ impl SendHose {
         let over = config.idle_after + config.silent_after;
         for (peer, pair) in &mut self.pairs {
             let floor = floor_of(config, *small, pair, now);
+            pair.waited = std::mem::take(&mut pair.backlog);
             let epoch = Epoch {
                 guarantee: floor.min(pair.in_force),
                 is_estimate: is_estimate(config, pair, now),
                 share: pair.share,
                 fair: *fair,
-                backlog: std::mem::take(&mut pair.backlog),
+                backlog: pair.waited,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             if pair.estimate.idle_for(now) >= over {
@@ -377,8 +406,16 @@ impl SendHose {
         self.split.demands.clear();
         self.split.demands.extend(demands);
         let level = self.split.max_min(self.hose);
+        for (pair, share) in self.pairs.values_mut().zip(&self.split.shares) {
+            pair.wanted = *share;
+        }
+        self.left = Rate::ZERO;
         if level.is_none() {
-            self.split.hand_out(self.hose);
+            let met = self.split.shares.iter().copied().sum();
+            self.left = self.hose.saturating_sub(met);
+            let more =
+                if self.handed_out < 1.0 { self.left.scale(self.handed_out) } else { self.left };
+            self.split.hand_out(met + more.min(self.left));
         }
         self.fair = level.unwrap_or(self.hose);
         if opens {
@@ -413,10 +450,21 @@ fn is_stale(config: &PartitionConfig, word: Word, offer: Offer, now: Time) -> bo
 
 /// The smaller of both parts, under the rules of silence.
 fn floor_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Rate {
+    floor_within(config, small, pair, pair.share, now)
+}
+
+/// The same with `share` as this end's part.
+fn floor_within(
+    config: &PartitionConfig,
+    small: Small,
+    pair: &Pair,
+    share: Rate,
+    now: Time,
+) -> Rate {
     match pair.standing(now, config.held_for()) {
-        Standing::Held(offer) => pair.share.min(offer.floor),
-        Standing::Lapsed(offer) => pair.share.min(offer.floor).min(small.start),
-        Standing::Unconfirmed => pair.share.min(small.start),
+        Standing::Held(offer) => share.min(offer.floor),
+        Standing::Lapsed(offer) => share.min(offer.floor).min(small.start),
+        Standing::Unconfirmed => share.min(small.start),
     }
 }
 

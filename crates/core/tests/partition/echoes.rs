@@ -1,7 +1,7 @@
 //! A receiver spends a part only once.
 
 use super::examples::offer;
-use weir_core::message::{Echo, Offer};
+use weir_core::message::{Backlog, Echo, Offer};
 use weir_core::partition::{PartitionConfig, ReceiveHose, SendHose};
 use weir_units::{Rate, Span, Time, VmId};
 
@@ -14,7 +14,13 @@ fn at(ms: u64) -> Time {
 }
 
 fn echo(offer: Offer) -> Echo {
-    Echo { pair: offer.pair, serial: offer.serial, floor: offer.floor, most: None }
+    Echo {
+        pair: offer.pair,
+        serial: offer.serial,
+        floor: offer.floor,
+        most: None,
+        backlog: Backlog::Unknown,
+    }
 }
 
 fn greedy(_: VmId) -> Rate {
@@ -185,6 +191,7 @@ fn a_receiver_that_restarts_learns_what_its_senders_hold() {
         serial: born - 7,
         floor: Rate::from_mbps(mbps),
         most: None,
+        backlog: Backlog::Unknown,
     };
     assert!(!hose.learn(at(0), A, held(A, 60)), "not a pair yet");
     for peer in [A, B] {
@@ -256,4 +263,73 @@ fn a_sender_that_has_no_part_of_its_hose_for_a_pair_gets_none_of_its_receivers()
         }
     }
     assert_eq!((hose.offered(A), hose.offered(B)), (HOSE, Rate::ZERO));
+}
+
+/// What `A` is offered after so many periods in which a fifth of its part arrives, beside `B` that
+/// takes all it gets, if its sender says so of what waits.
+fn offered_while_little_arrives(backlog: Backlog, periods: u64) -> Rate {
+    let mut hose = pressed();
+    let fifth = |peer| if peer == A { Rate::from_mbps(9) } else { Rate::from_mbps(45) };
+    for n in 20..20 + periods {
+        for peer in [A, B] {
+            let offer = hose.offer(at(60 * n), peer);
+            let said = Echo { most: Some(HOSE), ..echo(offer) };
+            let backlog = if peer == A { backlog } else { Backlog::Unknown };
+            hose.echo(at(60 * n), peer, Echo { backlog, ..said });
+        }
+        hose.step(at(60 * n), fifth);
+    }
+    hose.offered(A)
+}
+
+#[test]
+fn a_pair_that_waits_at_its_sender_keeps_its_part_though_little_of_it_arrives() {
+    let half = Rate::from_mbps(45);
+    for backlog in [Backlog::Always, Backlog::Sometimes] {
+        assert_eq!(offered_while_little_arrives(backlog, 20), half, "{backlog:?}");
+    }
+    for backlog in [Backlog::Unknown, Backlog::Free] {
+        let offered = offered_while_little_arrives(backlog, 20);
+        assert!(offered < Rate::from_mbps(11), "{backlog:?}: {offered}");
+    }
+}
+
+#[test]
+fn what_waits_is_believed_no_longer_than_the_most() {
+    let mut hose = pressed();
+    let offer = hose.offer(at(1200), A);
+    let said = Echo { most: Some(HOSE), backlog: Backlog::Always, ..echo(offer) };
+    hose.echo(at(1200), A, said);
+    let little = |peer| if peer == A { Rate::from_mbps(9) } else { Rate::from_mbps(45) };
+    let mut kept = 0;
+    for n in 20..60 {
+        hose.step(at(60 * n), little);
+        for peer in [A, B] {
+            // Of a host that says nothing of its hose.
+            let offer = hose.offer(at(60 * n), peer);
+            hose.echo(at(60 * n), peer, echo(offer));
+        }
+        kept += u64::from(hose.offered(A) == Rate::from_mbps(45));
+    }
+    assert!((19..=22).contains(&kept), "{kept} periods: 1.2 s are twenty");
+}
+
+#[test]
+fn a_sender_tells_what_waits_when_it_changes_and_repeats_it_once() {
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    hose.see(at(0), A);
+    hose.offer(at(1), A, offer(1, 1, HOSE));
+    let mut told = Vec::new();
+    let says = [Backlog::Always, Backlog::Always, Backlog::Always, Backlog::Free];
+    // The hose's most for its only pair is all of it, in each period.
+    for (n, backlog) in (1..).zip([says, [Backlog::Free; 4]].concat()) {
+        hose.waited(A, backlog);
+        hose.step(at(60 * n), greedy);
+        let notes: Vec<Backlog> = hose.notes().map(|echo| echo.backlog).collect();
+        told.push(notes);
+    }
+    let (always, free) = (vec![Backlog::Always], vec![Backlog::Free]);
+    let none = Vec::new;
+    let expected = [&always, &always, &none(), &free, &free, &none(), &none(), &none()];
+    assert!(told.iter().eq(expected), "{told:?}");
 }

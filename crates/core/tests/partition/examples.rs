@@ -32,7 +32,7 @@ fn a_hose_of_100_with_demands_20_and_two_unbounded_becomes_20_40_40() {
         let offers: Vec<_> = hose.offers(period(n)).collect();
         for offer in offers {
             let (pair, serial, floor) = (offer.pair, offer.serial, offer.floor);
-            let echo = weir_core::message::Echo { pair, serial, floor, most: None };
+            let echo = echo_of(pair, serial, floor);
             hose.echo(period(n), pair.src, echo);
         }
     }
@@ -177,6 +177,29 @@ fn a_new_pair_never_starts_above_the_fair_share() {
 }
 
 #[test]
+fn of_what_all_leave_only_the_part_that_the_host_can_carry_is_divided() {
+    let all = Rate::from_mbps(100);
+    let mut hose = SendHose::new(PartitionConfig::default(), all);
+    let pair = VmId(1);
+    hose.see(Time::ZERO, pair);
+    hose.offer(Time::ZERO, pair, offer(1, 1, all));
+    let mut floor = |part: f64, first: u64| {
+        hose.hand_out(part);
+        for n in first..first + 20 {
+            hose.step(period(n), |_| Rate::from_mbps(20));
+        }
+        let now = period(first + 20);
+        let (wanted, left) = hose.wanted_and_left(now);
+        (hose.floor(now, pair), wanted, left)
+    };
+    let (floors, wanted, left) = floor(1.0, 1);
+    assert_eq!(floors, all);
+    assert_eq!((wanted, left), (Rate::from_mbps(21), Rate::from_mbps(79)), "1.05 of the use");
+    assert_eq!(floor(0.5, 21).0, Rate::from_bps(60_500_000));
+    assert_eq!(floor(0.0, 41).0, Rate::from_mbps(21));
+}
+
+#[test]
 fn when_all_are_bounded_the_whole_hose_is_allocated_in_proportion() {
     let mut hose = SendHose::new(PartitionConfig::default(), B);
     let measured = |p: VmId| Rate::from_mbps(if p == VmId(1) { 5 } else { 10 });
@@ -288,7 +311,7 @@ fn a_quiet_pair_keeps_a_trickle_until_it_is_over() {
         for peer in [busy, quiet] {
             let offer = hose.offer(period(n), peer);
             let (pair, serial, floor) = (offer.pair, offer.serial, offer.floor);
-            let echo = weir_core::message::Echo { pair, serial, floor, most: None };
+            let echo = echo_of(pair, serial, floor);
             hose.echo(period(n), peer, echo);
         }
     }
@@ -309,6 +332,11 @@ fn a_hose_full_of_peers_refuses_and_counts() {
     assert_eq!((send.refused(), receive.refused()), (2, 2));
     assert_eq!(send.floor(Time::ZERO, VmId(3)), Rate::ZERO);
     assert_eq!(receive.offer(Time::ZERO, VmId(3)).floor, Rate::ZERO);
+}
+
+fn echo_of(pair: weir_units::PairId, serial: u32, floor: Rate) -> weir_core::message::Echo {
+    let backlog = weir_core::message::Backlog::Unknown;
+    weir_core::message::Echo { pair, serial, floor, most: None, backlog }
 }
 
 pub(crate) fn offer(peer: u32, serial: u32, floor: Rate) -> weir_core::message::Offer {

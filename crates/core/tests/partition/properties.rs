@@ -3,7 +3,7 @@
 use super::world::{Flow, Network, World, reference};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use weir_core::message::{Echo, Offer};
+use weir_core::message::{Backlog, Echo, Offer};
 use weir_core::partition::{Demand, PartitionConfig, ReceiveHose, SendHose, hand_out, max_min};
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
@@ -158,18 +158,35 @@ proptest! {
         world.run(4500);
     }
 
-    /// A host of the first version says nothing of its hose; what the others say is capped all the
-    /// same.
+    /// A host of the first version says nothing of its hose, one of the second nothing of what
+    /// waits; what the others say is capped all the same.
     #[test]
-    fn no_hose_is_exceeded_where_some_hosts_speak_the_first_version(
+    fn no_hose_is_exceeded_where_some_hosts_speak_earlier_versions(
         case in case(7, changing),
         network in network(),
         old in any::<u64>(),
+        silent in any::<u64>(),
         lend in 1.0..40.0f64,
     ) {
         let mut world = World::new(&PartitionConfig::default(), &case.hoses, &case.flows, case.seed);
-        (world.network, world.old, world.lend) = (network, old, lend);
+        (world.network, world.old, world.silent, world.lend) = (network, old, silent, lend);
         world.run(4500);
+    }
+
+    /// Whichever hosts say what waits, floors converge as where all do.
+    #[test]
+    fn where_some_hosts_speak_the_second_version_floors_converge_all_the_same(
+        case in case(9, stationary),
+        silent in any::<u64>(),
+    ) {
+        let mut world = World::new(&exact(), &case.hoses, &case.flows, case.seed);
+        world.silent = silent;
+        world.run_rounds(8 + 4 * case.hoses.len() as u64);
+        for (flow, ideal) in case.flows.iter().zip(reference(&case.hoses, &case.flows)) {
+            let floor = world.floor(flow.src, flow.dst).as_f64();
+            let hose = case.hoses[flow.src].0.min(case.hoses[flow.dst].1).as_f64();
+            prop_assert!((ideal - floor) / hose <= 0.03, "{flow:?}: {floor} of {ideal}");
+        }
     }
 
     /// Hosts whose messages get lost for long, in one direction or both.
@@ -243,7 +260,8 @@ proptest! {
 enum Input {
     See(u32),
     Offer { peer: u32, serial: u32, floor: u64, unbounded: bool, confirm: bool },
-    Echo { peer: u32, serial: u32, floor: u64, most: Option<u64> },
+    Echo { peer: u32, serial: u32, floor: u64, most: Option<u64>, backlog: Backlog },
+    Waited(u32, Backlog),
     Step(u64),
     SetHose(u64),
     Ask(u32),
@@ -251,6 +269,11 @@ enum Input {
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0u64..1000, 0..200 * MBPS, any::<u64>(), Just(u64::MAX)]
+}
+
+fn backlog() -> impl Strategy<Value = Backlog> {
+    use Backlog::*;
+    prop::sample::select(vec![Unknown, Free, Sometimes, Always])
 }
 
 fn input() -> impl Strategy<Value = Input> {
@@ -266,8 +289,16 @@ fn input() -> impl Strategy<Value = Input> {
             unbounded,
             confirm
         }),
-        (peer(), serial(), number(), prop::option::of(number()))
-            .prop_map(|(peer, serial, floor, most)| Input::Echo { peer, serial, floor, most }),
+        (peer(), serial(), number(), prop::option::of(number()), backlog()).prop_map(
+            |(peer, serial, floor, most, backlog)| Input::Echo {
+                peer,
+                serial,
+                floor,
+                most,
+                backlog
+            }
+        ),
+        (peer(), backlog()).prop_map(|(peer, backlog)| Input::Waited(peer, backlog)),
         number().prop_map(Input::Step),
         number().prop_map(Input::SetHose),
         peer().prop_map(Input::Ask),
@@ -306,11 +337,12 @@ proptest! {
                     let echo = send.offer(now, VmId(peer), offer);
                     prop_assert_eq!(echo.is_some(), confirm);
                 }
-                Input::Echo { peer, serial, floor, most } => {
+                Input::Echo { peer, serial, floor, most, backlog } => {
                     let (pair, floor) = (PairId::new(VmId(peer), VmId(99)), Rate::from_bps(floor));
                     let most = most.map(Rate::from_bps);
-                    receive.echo(now, VmId(peer), Echo { pair, serial, floor, most });
+                    receive.echo(now, VmId(peer), Echo { pair, serial, floor, most, backlog });
                 }
+                Input::Waited(peer, backlog) => send.waited(VmId(peer), backlog),
                 Input::Step(rate) => {
                     send.step(now, |p| Rate::from_bps(rate >> p.0));
                     prop_assert!(send.notes().all(|e| e.most.is_some_and(|m| m <= send_hose)));

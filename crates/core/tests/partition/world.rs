@@ -4,7 +4,7 @@
 //! worst case, in which nothing can be borrowed. A thousand ticks per second.
 
 use std::collections::BTreeMap;
-use weir_core::message::{Echo, Offer};
+use weir_core::message::{Backlog, Echo, Offer};
 use weir_core::partition::{Borrowing, PartitionConfig, ReceiveHose, SendHose};
 use weir_units::{Rate, Span, Time, VmId};
 
@@ -75,6 +75,9 @@ struct Vm {
 struct Count {
     sent: u64,
     received: u64,
+    /// Ticks since the last step in which it sent, and those in which more was left to send.
+    ticks: u64,
+    waited: u64,
     /// Serial of the receiver's hose when it last met this pair.
     met: Option<u32>,
 }
@@ -86,6 +89,8 @@ pub(crate) struct World {
     pub(crate) messages: u64,
     /// VMs (a bit each) whose hosts speak the first wire version.
     pub(crate) old: u64,
+    /// VMs (a bit each) whose hosts do not say what waits, as those of the second version.
+    pub(crate) silent: u64,
     vms: Vec<Vm>,
     /// The small start of each VM's hose out.
     small: Vec<Rate>,
@@ -110,6 +115,7 @@ impl World {
             network: Network::GOOD,
             messages: 0,
             old: 0,
+            silent: 0,
             vms: Vec::new(),
             small: hoses.iter().map(|h| config.small_start_of(h.0)).collect(),
             flows: flows.to_vec(),
@@ -140,14 +146,18 @@ impl World {
         z ^ (z >> 31)
     }
 
-    /// As a host of the first wire version would say it, if the VM's host is one.
+    /// As a host of an earlier wire version would say it, if the VM's host is one.
     fn as_said(&self, message: Message) -> Message {
-        match message {
-            Message::Echo(echo) if self.old >> (echo.pair.src.0 % 64) & 1 == 1 => {
-                Message::Echo(Echo { most: None, ..echo })
-            }
-            _ => message,
+        let Message::Echo(mut echo) = message else { return message };
+        let is_among = |vms: u64| vms >> (echo.pair.src.0 % 64) & 1 == 1;
+        let (is_first, is_second) = (is_among(self.old), is_among(self.silent));
+        if is_first {
+            echo.most = None;
         }
+        if is_first || is_second {
+            echo.backlog = Backlog::Unknown;
+        }
+        Message::Echo(echo)
     }
 
     fn post(&mut self, message: Message) {
@@ -249,6 +259,16 @@ impl World {
     fn step(&mut self, i: usize, now: Time) {
         let rate = |bits: &mut u64| Rate::from_bps(std::mem::take(bits) * 1000 / PERIOD);
         let counts = &mut self.counts;
+        for ((_, dst), count) in counts.range_mut((i, 0)..=(i, usize::MAX)) {
+            let (ticks, waited) =
+                (std::mem::take(&mut count.ticks), std::mem::take(&mut count.waited));
+            let backlog = match waited {
+                0 => Backlog::Free,
+                _ if waited == ticks => Backlog::Always,
+                _ => Backlog::Sometimes,
+            };
+            self.vms[i].send.waited(VmId(*dst as u32), backlog);
+        }
         self.vms[i].send.step(now, |peer| {
             counts.get_mut(&(i, peer.0 as usize)).map_or(Rate::ZERO, |c| rate(&mut c.sent))
         });
@@ -277,12 +297,17 @@ impl World {
             let dst = VmId(flow.dst as u32);
             self.vms[flow.src].send.see(now, dst);
             let floor = self.vms[flow.src].send.floor(now, dst).as_f64() * self.lend;
-            let bits = flow.demand.min((floor as u64).max(LEAST)) / 1000;
+            let allowed = (floor as u64).max(LEAST);
+            let bits = flow.demand.min(allowed) / 1000;
             let count = self.counts.entry((flow.src, flow.dst)).or_insert(Count {
                 sent: 0,
                 received: 0,
+                ticks: 0,
+                waited: 0,
                 met: None,
             });
+            count.ticks += 1;
+            count.waited += u64::from(flow.demand > allowed);
             count.sent += bits;
             count.received += bits;
             self.meet(flow.src, flow.dst, now);

@@ -47,7 +47,7 @@ impl Changes {
 
 /// What a host's programs have counted.
 pub(super) struct Counted<'a> {
-    pub(super) pairs: &'a [Pair],
+    pub(super) pairs: &'a mut [Pair],
     /// Numbers of those whose source is here, and whose destination is.
     pub(super) sends: &'a [u32],
     pub(super) receives: &'a [u32],
@@ -112,10 +112,10 @@ impl Agent {
     }
 
     /// Reads what was counted.
-    pub(super) fn count(&mut self, now: Time, counted: &Counted<'_>) {
+    pub(super) fn count(&mut self, now: Time, mut counted: Counted<'_>) {
         self.observed.clear();
-        self.read_sent(counted);
-        self.read_received(counted);
+        self.read_sent(&counted);
+        self.read_received(&mut counted);
         self.host.handle(now, Call::Input(Input::Observed(&self.observed)));
     }
 
@@ -123,7 +123,7 @@ impl Agent {
         let Observed { send, send_paths, .. } = &mut self.observed;
         for pair in counted.sending() {
             let Sending { octets, numbered, .. } = pair.sending;
-            let waiting = pair.sending.leaf.map_or(0, |leaf| counted.htb.waiting(leaf));
+            let waiting = pair.sending.leaf.map(|leaf| counted.htb.waiting(leaf));
             let count = SendCount { octets, numbered, waiting, ..SendCount::default() };
             if pair.has_several() {
                 send_paths.push((pair.id, pair.path, count));
@@ -131,6 +131,7 @@ impl Agent {
                 if let Some((_, all)) = send.last_mut().filter(|(id, _)| *id == pair.id) {
                     all.octets += octets;
                     all.numbered += numbered;
+                    all.waiting = all.waiting.zip(waiting).map(|(all, more)| all + more);
                     continue;
                 }
             }
@@ -138,11 +139,16 @@ impl Agent {
         }
     }
 
-    fn read_received(&mut self, counted: &Counted<'_>) {
+    fn read_received(&mut self, counted: &mut Counted<'_>) {
         let Observed { receive, receive_paths, .. } = &mut self.observed;
-        for pair in counted.receiving() {
+        for number in counted.receives {
+            // The paths of a pair come in a row.
+            let pair = &mut counted.pairs[*number as usize];
+            if !pair.receives {
+                continue;
+            }
             let Meter { octets, segments, marked, .. } = pair.meter;
-            let lost = pair.meter.lost(counted.now, counted.window);
+            let lost = pair.meter.tell_lost(counted.now, counted.window);
             let mut count = ReceiveCount { octets, segments, numbered: None, lost, marked };
             if pair.has_several() {
                 receive_paths.push((pair.id, pair.path, count));
@@ -266,11 +272,6 @@ impl Counted<'_> {
     /// Pairs that send from here, paths in a row.
     fn sending(&self) -> impl Iterator<Item = &Pair> {
         self.sends.iter().map(|pair| &self.pairs[*pair as usize]).filter(|p| p.sending.seen)
-    }
-
-    /// Pairs that send to here, likewise.
-    fn receiving(&self) -> impl Iterator<Item = &Pair> {
-        self.receives.iter().map(|pair| &self.pairs[*pair as usize]).filter(|p| p.receives)
     }
 }
 

@@ -121,14 +121,20 @@ impl Letters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::message::{Congestion, Echo};
+    use weir_core::message::{Backlog, Congestion, Echo};
     use weir_units::{PairId, Rate, VmId};
 
     #[test]
     fn what_is_around_records_is_theirs_in_equal_parts() {
         let pair = PairId::new(VmId(1), VmId(2));
         let report = Message::Congestion(Congestion { pair, lost: 1, marked: 0, received: 9 });
-        let echo = Message::Echo(Echo { pair, serial: 1, floor: Rate::ZERO, most: None });
+        let echo = Message::Echo(Echo {
+            pair,
+            serial: 1,
+            floor: Rate::ZERO,
+            most: None,
+            backlog: Backlog::Unknown,
+        });
         let letter = |messages: Vec<Message>| {
             let words = Words::Records(messages);
             Letter { from: HostId(0), to: HostId(1), life: 1, echo: None, number: 1, words }

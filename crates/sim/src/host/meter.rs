@@ -27,6 +27,8 @@ pub(crate) struct Meter {
     pub(crate) segments: u64,
     pub(crate) marked: u64,
     lost: u64,
+    /// What was told of losses so far.
+    told: u64,
     holes: [u64; WORDS],
     missing: u32,
     expected: u16,
@@ -70,8 +72,15 @@ impl Meter {
         self.go_on(now, gap);
     }
 
-    /// Segments lost so far; what is overdue at `now` is among them, as when an agent reads.
-    pub(crate) fn lost(&self, now: u64, window: u64) -> u64 {
+    /// As [`Meter::lost`], when an agent reads. What was told stays: an overdue segment that comes
+    /// after all is no reason to count all losses again, as of a pair that was forgotten.
+    pub(crate) fn tell_lost(&mut self, now: u64, window: u64) -> u64 {
+        self.told = self.told.max(self.lost(now, window));
+        self.told
+    }
+
+    /// Segments lost so far; what is overdue at `now` is among them.
+    fn lost(&self, now: u64, window: u64) -> u64 {
         self.lost + self.overdue(now, PATIENCE * window)
     }
 

@@ -360,7 +360,7 @@ impl Shim {
             host.agent.handle(now, Input::Seen(pair, direction));
         }
         if host.agent.step_at().is_some_and(|at| at <= now) {
-            host.count(&self.pairs, net.now, self.window);
+            host.count(&mut self.pairs, net.now, self.window);
             host.agent.handle(now, Input::Tick);
         }
         self.carry_out(net, number);

@@ -229,10 +229,10 @@ impl Host {
     }
 
     /// Reads all counters and tells them to the agent.
-    pub(super) fn count(&mut self, pairs: &[Pair], now: u64, window: u64) {
+    pub(super) fn count(&mut self, pairs: &mut [Pair], now: u64, window: u64) {
         let at = self.clock(now);
         let Self { agent, sends, receives, htb, .. } = self;
-        agent.count(at, &Counted { pairs, sends, receives, htb, now, window });
+        agent.count(at, Counted { pairs, sends, receives, htb, now, window });
     }
 
     /// The queue for a packet of `size` octets that a pair sends; `None` if it is to be dropped.

@@ -3,9 +3,8 @@
 use super::hidden::{Ledger, REPORT_AGAIN};
 use super::paths::Paths;
 use crate::host::{HoseKey, ReceiveCount, SendCount};
-use crate::message::{Congestion, Echo, Offer};
+use crate::message::{Backlog, Congestion, Echo, Offer};
 use crate::meter::Meter;
-use crate::partition::Backlog;
 use crate::rate::{Feedback, PairRate, RateConfig, Signal};
 use serde::{Deserialize, Serialize};
 use weir_units::{Bytes, PairId, PathId, Rate, Span, Time};
@@ -31,6 +30,35 @@ pub enum Blind {
     Unseen,
     /// Its receiver has got next to nothing of it, and lost nothing: it went elsewhere.
     Hidden,
+}
+
+/// Octets that waited at several readings.
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
+struct Waited {
+    /// The least; `None` before the first reading.
+    least: Option<u64>,
+    /// The most.
+    most: u64,
+    /// At one of them it was not known.
+    is_unknown: bool,
+}
+
+impl Waited {
+    fn read(&mut self, waiting: Option<u64>) {
+        self.is_unknown |= waiting.is_none();
+        let waiting = waiting.unwrap_or_default();
+        self.least = Some(self.least.map_or(waiting, |least| least.min(waiting)));
+        self.most = self.most.max(waiting);
+    }
+
+    fn backlog(self) -> Backlog {
+        match self.least {
+            Some(1..) => Backlog::Always,
+            Some(0) if self.most >= QUEUED => Backlog::Sometimes,
+            Some(0) if !self.is_unknown => Backlog::Free,
+            _ => Backlog::Unknown,
+        }
+    }
 }
 
 /// A pair whose source VM is here.
@@ -69,8 +97,8 @@ pub(super) struct SendPair {
     pub(super) ledger: Ledger,
     octets_at_partition: u64,
     octets_at_rate: u64,
-    /// The least and the most that waited at the readings since the last partitioning.
-    waited: Option<(u64, u64)>,
+    /// What waited at the readings since the last partitioning.
+    waited: Waited,
     /// As measured over the last partitioning period.
     pub(super) measured: Rate,
     /// If it has several: they have the rates and the losses then.
@@ -101,7 +129,7 @@ impl SendPair {
             ledger: Ledger::default(),
             octets_at_partition: 0,
             octets_at_rate: 0,
-            waited: None,
+            waited: Waited::default(),
             measured: Rate::ZERO,
             paths: None,
         }
@@ -111,8 +139,7 @@ impl SendPair {
         if self.meter.read(count.octets) > 0 {
             self.active_at = now;
         }
-        let (least, most) = self.waited.unwrap_or((count.waiting, count.waiting));
-        self.waited = Some((least.min(count.waiting), most.max(count.waiting)));
+        self.waited.read(count.waiting);
         self.numbered.read(count.numbered);
         self.unnumbered.read(count.unnumbered);
         self.segments.read(count.segments);
@@ -178,11 +205,7 @@ impl SendPair {
 
     /// Whether packets waited at the readings since the last call.
     pub(super) fn backlog(&mut self) -> Backlog {
-        match self.waited.take() {
-            Some((1.., _)) => Backlog::Always,
-            Some((0, most)) if most >= QUEUED => Backlog::Sometimes,
-            _ => Backlog::None,
-        }
+        std::mem::take(&mut self.waited).backlog()
     }
 
     pub(super) fn take_feedback(&mut self, span: Span) -> Feedback {

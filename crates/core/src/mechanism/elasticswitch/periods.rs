@@ -6,7 +6,7 @@
 //! Source    ElasticSwitch §4, §5, §6.
 
 use super::pairs::SendPair;
-use super::{Direction, LEAST_PAIR_RATE, Machine, Outbox, Promise, Setting};
+use super::{Direction, LEAST_PAIR_RATE, Machine, Outbox, Promise, Setting, Vm};
 use crate::message::Message;
 use crate::partition::{Borrowing, SendHose};
 use crate::rate::Feedback;
@@ -44,13 +44,14 @@ impl Machine {
         self.partitioned_at = now;
         self.new_pairs_at = None;
         let (mut gone, mut notes) = (Vec::new(), Vec::new());
-        let over = self.overbooked();
+        let (over, spare) = (self.overbooked(), self.spare(now));
         for (id, vm) in &mut self.vms {
             let all = PairId::new(*id, VmId(0))..=PairId::new(*id, VmId(u32::MAX));
             for (pair, p) in self.send.range_mut(all) {
                 vm.hose(p.hose).send.waited(pair.dst, p.backlog());
             }
             for (_, hose) in vm.hoses() {
+                hose.send.hand_out(spare);
                 let send = &mut self.send;
                 let idle = hose.send.step(now, |peer| {
                     let pair = send.get_mut(&PairId::new(*id, peer));
@@ -88,9 +89,29 @@ impl Machine {
     /// what it uses is held against its guarantee as if it had not been scaled. Else it would count
     /// as bounded, get less, be scaled again, and end with nothing.
     fn overbooked(&self) -> f64 {
-        let other = self.es.default_floor;
-        let fits = self.policy.line.saturating_sub(other).as_f64() * FITS;
+        let fits = self.fits();
         if fits > 0.0 { (self.orders.pairs.floors().as_f64() / fits).max(1.0) } else { 1.0 }
+    }
+
+    /// What the floors of this host's pairs may sum to, bit/s.
+    fn fits(&self) -> f64 {
+        self.policy.line.saturating_sub(self.es.default_floor).as_f64() * FITS
+    }
+
+    /// The part of what pairs leave of their hoses that this host's link can carry beside what
+    /// pairs want. Without it, a hose that hardly anything uses would be a large floor, all floors
+    /// would be scaled down to fit, and a VM that uses its floor would pay.
+    fn spare(&mut self, now: Time) -> f64 {
+        if !self.es.promise.has_hoses() {
+            return 1.0;
+        }
+        let hoses = self.vms.values_mut().flat_map(Vm::hoses);
+        let used = hoses.filter(|(_, hose)| !hose.send.is_empty());
+        let (wanted, left) = used
+            .map(|(_, hose)| hose.send.wanted_and_left(now))
+            .fold((0.0, 0.0), |(a, b), (wanted, left)| (a + wanted.as_f64(), b + left.as_f64()));
+        let room = self.fits() - wanted;
+        if left <= room { 1.0 } else { (room / left).max(0.0) }
     }
 
     /// Path partitioning: each pair that has several divides its floor over them again.

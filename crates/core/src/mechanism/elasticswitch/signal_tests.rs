@@ -3,6 +3,7 @@
 use super::*;
 use crate::host::{Location, ReceiveCount, SendCount};
 use crate::mechanism::Law;
+use crate::message::Backlog;
 use crate::rate::Signal;
 use weir_units::{Span, TenantId};
 
@@ -238,7 +239,8 @@ fn what_seems_lost_of_a_pair_that_its_source_knows_nothing_of_is_not_told_as_los
         let now = Time::ZERO + Span::from_millis(60);
         let offer = agent.pair(now, PAIR).and_then(|v| v.receive?.offered).expect("offered");
         let (floor, most) = if holds { (offer.floor, Some(FLOOR)) } else { (Rate::ZERO, None) };
-        let echo = Echo { pair: PAIR, serial: offer.serial, floor, most };
+        let echo =
+            Echo { pair: PAIR, serial: offer.serial, floor, most, backlog: Backlog::Unknown };
         agent.handle(now, Input::Message(HostId(0), Message::Echo(echo)), &mut Outbox::default());
     };
     answer(&mut agent, false);

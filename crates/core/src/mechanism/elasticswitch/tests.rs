@@ -2,7 +2,7 @@ use super::periods::next_period;
 use super::*;
 use crate::host::{Location, Pairs, ReceiveCount, SendCount};
 use crate::mechanism::Law;
-use crate::message::Offer;
+use crate::message::{Backlog, Offer};
 use std::collections::BTreeMap;
 use weir_units::{Span, TenantId};
 
@@ -58,7 +58,8 @@ fn a_new_pair_starts_small_and_takes_what_the_receiver_offers() {
     };
     agent.handle(ms(1), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     assert_eq!(agent.orders(ms(1)).pairs.get(PAIR).map(|s| s.floor), Some(mbps(2)));
-    let echo = Echo { pair: PAIR, serial: 1, floor: mbps(2), most: None };
+    let echo =
+        Echo { pair: PAIR, serial: 1, floor: mbps(2), most: None, backlog: Backlog::Unknown };
     assert_eq!(out.take(), vec![(HostId(1), Message::Echo(echo))]);
 }
 
@@ -178,7 +179,13 @@ fn messages_from_the_wrong_host_or_about_nothing_are_counted_and_ignored() {
     agent.handle(ms(1), Input::Seen(PAIR, Direction::Send), &mut out);
     let before = agent.orders(ms(1)).pairs.get(PAIR);
     agent.handle(ms(2), Input::Message(HostId(2), Message::Offer(offer)), &mut out);
-    let echo = Message::Echo(Echo { pair: PAIR, serial: 1, floor: mbps(9), most: None });
+    let echo = Message::Echo(Echo {
+        pair: PAIR,
+        serial: 1,
+        floor: mbps(9),
+        most: None,
+        backlog: Backlog::Unknown,
+    });
     agent.handle(ms(2), Input::Message(HostId(1), echo), &mut out);
     assert_eq!(agent.counters().misdirected, 2);
     assert_eq!(agent.orders(ms(2)).pairs.get(PAIR), before);
@@ -368,7 +375,13 @@ fn a_restarted_receiver_goes_on_with_what_its_senders_tell() {
         told,
         vec![(
             HostId(1),
-            Message::Echo(Echo { pair: PAIR, serial: 90, floor: mbps(250), most: None })
+            Message::Echo(Echo {
+                pair: PAIR,
+                serial: 90,
+                floor: mbps(250),
+                most: None,
+                backlog: Backlog::Unknown
+            })
         )]
     );
     receiver.handle(ms(4_102), Input::Message(HostId(0), told[0].1), &mut out);
@@ -409,7 +422,7 @@ fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
     agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
     for (i, octets) in [0, u64::MAX, 7, u64::MAX - 1, 3, u64::MAX].into_iter().enumerate() {
         let (numbered, unnumbered, segments) = (octets, octets, octets);
-        let count = SendCount { octets, numbered, unnumbered, segments, waiting: 0 };
+        let count = SendCount { octets, numbered, unnumbered, segments, waiting: None };
         let sample = Observed { send: vec![(PAIR, count)], ..Observed::default() };
         agent.handle(ms(60 * i as u64), Input::Observed(&sample), &mut out);
         agent.handle(ms(60 * i as u64), Input::Tick, &mut out);
@@ -419,7 +432,7 @@ fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
         numbered: u64::MAX,
         unnumbered: u64::MAX,
         segments: u64::MAX,
-        waiting: 0,
+        waiting: None,
     };
     let sample = Observed { send: vec![(PAIR, quiet)], ..Observed::default() };
     for i in 6..9 {
@@ -478,4 +491,68 @@ fn in_operation_a_vm_keeps_no_ceilings_that_it_does_not_use_and_not_many_that_it
     for octets in [937_500, 1514] {
         assert!(lent_to_sixty("paper", octets) >= mbps(59_000), "the paper's law keeps them");
     }
+}
+
+#[test]
+fn what_waits_is_told_as_far_as_all_readings_say_it() {
+    let says = |readings: &[Option<u64>]| {
+        let mut pair = SendPair::new(ms(0), HoseKey::Tenant, mbps(1));
+        for waiting in readings {
+            pair.count(ms(0), SendCount { waiting: *waiting, ..SendCount::default() });
+        }
+        let said = pair.backlog();
+        assert_eq!(pair.backlog(), Backlog::Unknown, "nothing was read since");
+        said
+    };
+    assert_eq!(says(&[]), Backlog::Unknown);
+    assert_eq!(says(&[Some(1), Some(66)]), Backlog::Always);
+    assert_eq!(says(&[Some(0), Some(3028)]), Backlog::Sometimes);
+    assert_eq!(says(&[Some(0), Some(1514)]), Backlog::Free, "its turn was next");
+    // A data plane that knows only of what certainly waits.
+    assert_eq!(says(&[None, Some(3028)]), Backlog::Sometimes);
+    assert_eq!(says(&[None, Some(1514)]), Backlog::Unknown);
+    assert_eq!(says(&[Some(0), None]), Backlog::Unknown);
+}
+
+/// Host 0 has VMs A and C of a tenant with hoses of 39 and 27 Mbit/s, under a link of 50. A sends to
+/// B on another host all it can, and to C, which only acknowledges.
+#[test]
+fn a_hose_that_hardly_anything_uses_scales_no_floor_of_its_host() {
+    const C: VmId = VmId(3);
+    let place = |host| Location { tenant: TenantId(0), host: HostId(host) };
+    let policy = Policy::new(HostId(0), mbps(50), Law::ElasticSwitch(Box::default()))
+        .with_vms([(A, Hose::both(mbps(39))), (C, Hose::both(mbps(27)))])
+        .with_directory([(A, place(0)), (B, place(1)), (C, place(0))]);
+    let (mut agent, mut out) = (Machine::of(policy, ms(0)), Outbox::default());
+    let pairs = [(PAIR, 60_000), (PairId::new(A, C), 60_000), (PairId::new(C, A), 1_250)];
+    let mut floors = 0;
+    for n in 1..=200 {
+        let now = ms(n * 5);
+        let send = pairs.map(|(pair, each)| {
+            (pair, SendCount { octets: each * n, numbered: each * n, ..SendCount::default() })
+        });
+        let receive = pairs[1..].iter().map(|(pair, each)| {
+            (*pair, ReceiveCount { octets: each * n, ..ReceiveCount::default() })
+        });
+        let (send, receive) = (send.into(), receive.collect());
+        let observed = Observed { send, receive, ..Observed::default() };
+        agent.handle(now, Input::Observed(&observed), &mut out);
+        let offer = Offer {
+            pair: PAIR,
+            serial: n as u32,
+            floor: mbps(39),
+            unbounded: false,
+            confirm: false,
+            round_trip: None,
+        };
+        agent.handle(now, Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+        agent.handle(now, Input::Tick, &mut out);
+        floors = agent.orders(now).pairs.floors().as_bps();
+    }
+    let of = |pair| agent.orders.pairs.get(pair).map_or(0, |s| s.floor.as_bps()) / 1000;
+    // The 2 Mbit/s of acknowledgements have room for more, and all that is in use keeps its floor.
+    assert!(of(PAIR) >= 19_000, "{}", of(PAIR));
+    assert!(of(PairId::new(C, A)) >= 2_000, "{}", of(PairId::new(C, A)));
+    // 0.95 of 49 Mbit/s: the default hose has one.
+    assert!(floors <= 46_550_000 + 100_000, "{floors}");
 }

@@ -67,14 +67,15 @@ impl Leaf {
             count.octets
         });
         self.octets = Some(count.octets);
-        if added > 0 || count.waiting > 0 {
+        let waits = count.waiting.unwrap_or_default();
+        if added > 0 || waits > 0 {
             self.active_at = now;
         }
         let span = now.since(self.read_at);
         self.read_at = now;
         self.measured = Rate::of(Bytes::new(added), span);
         let before = std::mem::replace(&mut self.left, left.saturating_sub(self.origin));
-        let waited = std::mem::replace(&mut self.waiting, count.waiting);
+        let waited = std::mem::replace(&mut self.waiting, waits);
         self.left != before || waited > 0 || self.waiting > 0
     }
 

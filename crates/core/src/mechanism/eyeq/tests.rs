@@ -337,7 +337,10 @@ fn what_stays_within_a_host_is_neither_metered_nor_limited() {
     let mut host = host(&config(EyeQ::default(), [4_500, 4_500])).unwrap();
     let pair = PairId::new(VmId(1), VmId(0));
     let sample = Observed {
-        send: vec![(pair, SendCount { numbered: 1_000_000, waiting: 1, ..SendCount::default() })],
+        send: vec![(
+            pair,
+            SendCount { numbered: 1_000_000, waiting: Some(1), ..SendCount::default() },
+        )],
         receive: vec![(pair, ReceiveCount { octets: 1_000_000, ..ReceiveCount::default() })],
         ..Observed::default()
     };
@@ -355,7 +358,7 @@ fn peers_beyond_the_bound_are_counted_and_not_remembered() {
     assert_eq!(played.host.counters().refused_peers, 20);
     played.play(50);
     assert_eq!(played.told.len(), 5);
-    let count = SendCount { octets: 1, numbered: 1, waiting: 1, ..SendCount::default() };
+    let count = SendCount { octets: 1, numbered: 1, waiting: Some(1), ..SendCount::default() };
     let to = |dst| (PairId::new(VmId(0), VmId(dst)), count);
     let sample = Observed { send: (10..60).map(to).collect(), ..Observed::default() };
     let before = played.host.counters().refused_peers;

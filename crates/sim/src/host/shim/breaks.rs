@@ -49,7 +49,7 @@ impl Shim {
             self.greet(net, number, HostId(peer));
         }
         let host = &mut self.hosts[number as usize];
-        host.count(&self.pairs, net.now, self.window);
+        host.count(&mut self.pairs, net.now, self.window);
         self.carry_out(net, number);
     }
 
