@@ -5,7 +5,7 @@
 //!           nothing all the same: it waits for acknowledgements or for a timer. A VM that got less for
 //!           that reason alone is exempt and counted. Each of its pairs that is short has TCP, had the whole
 //!           floor that it is owed in force at every look, and was let out at that rate or more while
-//!           packets waited. Or it is TCP alone, and let out what it is owed in the part of the time in
+//!           packets waited. Or it is TCP alone, and what it is owed arrived in the part of the time in
 //!           which something waited in its queue; or its receiver took it for wanting less than half of
 //!           that, once: a pair that pauses is estimated by what it used.
 //!           UDP beside the acknowledgements of TCP of the other direction is traffic of two kinds under one
@@ -48,9 +48,6 @@ struct Seen {
     /// Octets that have left its queue since the pair came to life, and since floors are judged.
     left: u64,
     sent: u64,
-    /// Segments that were lost on the way, in the same two ways.
-    lost: u64,
-    missed: u64,
     /// The sum of its floors in force over looks, bit/s.
     held: f64,
     /// The least demand that its receiver took it for.
@@ -120,7 +117,6 @@ impl Floors {
         for pair in &look.pairs {
             let seen =
                 self.seen.entry((pair.id.src.0 as usize, pair.id.dst.0 as usize)).or_default();
-            let lost = pair.destination.receive.as_ref().map_or(0, |receive| receive.lost);
             if is_judged {
                 // A pair that was forgotten counts from zero.
                 let left = pair.left.checked_sub(seen.left).unwrap_or(pair.left);
@@ -132,15 +128,13 @@ impl Floors {
                 }
                 let floor = pair.in_force.map_or(Rate::ZERO, |setting| setting.floor);
                 seen.lowest = Some(seen.lowest.map_or(floor, |lowest| lowest.min(floor)));
-                seen.missed += lost.checked_sub(seen.lost).unwrap_or(lost);
                 seen.waited += u64::from(pair.waiting > 0);
                 seen.held += pair.in_force.map_or(0.0, |setting| setting.floor.as_f64());
                 let wants = pair.destination.receive.as_ref().and_then(|receive| receive.wants);
                 let least = wants.map(|(_, rate)| rate).into_iter().chain(seen.least).min();
                 seen.least = least;
             }
-            (seen.left, seen.lost) = (pair.left, lost);
-            (seen.arrived, seen.waiting) = (pair.arrived, pair.waiting);
+            (seen.left, seen.arrived, seen.waiting) = (pair.left, pair.arrived, pair.waiting);
         }
     }
 
@@ -158,7 +152,7 @@ impl Floors {
         let owed = pair.owed.as_f64() * pair.part;
         let Some(seen) = self.seen.get(&(pair.from, pair.to)) else { return false };
         let waited = seen.waited as f64 / self.looks.max(1) as f64;
-        let served = seen.sent.saturating_sub(seen.missed * FRAME) as f64 * 8.0 / seconds;
+        let served = seen.came as f64 * 8.0 / seconds;
         let is_served = served >= owed * waited;
         let was_taken_for_less = seen.least.is_some_and(|least| least.as_f64() < owed / 2.0);
         arrived >= owed || pair.is_tcp && (is_served || was_taken_for_less)
