@@ -1,20 +1,27 @@
 //! Real agents that follow a real controller. Needs root.
 
-use crate::common::{Agent, UPLINK, World, until};
+use crate::common::{Agent, UPLINK, World, pause, until};
 use hyper::Method;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::sync::watch;
 use weir_agent::{Joining, join};
 use weir_controller::client::Client;
 use weir_controller::clock::Clock;
 use weir_controller::store::redb::RedbStore;
+use weir_controller::tls::Authority;
 use weir_controller::{daemon, http};
 use weir_model::controller::ClientConfig;
+use weir_rpc::client::draw_key;
+use weir_rpc::home::Home;
+use weir_rpc::identity::Identity;
 
 /// Where the controller is: on host 1, which both hosts reach.
 const AT: &str = "10.255.0.1:7443";
+/// How long the controller is away, seconds. `scripts/test-long` asks for ten minutes by `WEIR_AWAY`.
+const AWAY: u64 = 6;
 
 /// A controller in a thread of this process, in the namespace of host 1.
 struct Controller {
@@ -134,27 +141,95 @@ fn until_floor(world: &World, sender: &Agent<'_>, mbit: u64) {
     });
 }
 
-#[test]
-fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() {
-    let world = World::new();
+/// A controller with two hosts that have joined, and VM a on the first, VM b on the second.
+fn begin(world: &World) -> (Controller, [Agent<'_>; 2]) {
     let (controller, client) = (world.dir.join("controller.toml"), world.dir.join("client.toml"));
     let (listen, names) = (AT.parse().unwrap(), ["10.255.0.1".to_owned()]);
     daemon::init(&controller, &client, listen, &names, &world.dir.join("data")).unwrap();
-    let running = Controller::start(&world);
+    let running = Controller::start(world);
     let host = json!({"switch": "tor", "rate": format!("{UPLINK}Mbit"), "slots": 10});
     apply(
-        &world,
+        world,
         json!([
             object("Host", "host1", host.clone()),
             object("Host", "host2", host),
             object("Tenant", "t", json!({})),
         ]),
     );
-    [1, 2].iter().for_each(|n| join_host(&world, *n));
+    [1, 2].iter().for_each(|n| join_host(world, *n));
     let agents = [world.start(1), world.start(2)];
-    apply(&world, json!([vm("a", 1, "port", 20), vm("b", 2, "port", 20)]));
-    until("both are applied", 60, || ["a", "b"].iter().all(|vm| applied(&world, vm).0 == "True"));
-    until_floor(&world, &agents[0], 20);
+    apply(world, json!([vm("a", 1, "port", 20), vm("b", 2, "port", 20)]));
+    until("both are applied", 60, || ["a", "b"].iter().all(|vm| applied(world, vm).0 == "True"));
+    until_floor(world, &agents[0], 20);
+    (running, agents)
+}
+
+/// While VM 1 sends for `seconds`, host 1 has this floor for the pair at every look.
+#[track_caller]
+fn holds_floor(world: &World, sender: &Agent<'_>, mbit: u64, seconds: u64) {
+    until_floor(world, sender, mbit);
+    let (from, _sink) = (world.udp(1), world.udp(2));
+    let clock = Clock::start();
+    while clock.running() < Duration::from_secs(seconds) {
+        for _ in 0..50 {
+            from.send_to(&[0xff; 1400], "10.0.0.2:9000").unwrap();
+        }
+        pause(50);
+        let pairs = sender.try_top().expect("it runs").pairs;
+        let floor = pairs.iter().find(|pair| pair.from == "a").map_or(0, |pair| pair.floor_bps);
+        let wanted = mbit * 1_000_000;
+        assert!(
+            floor > wanted * 9 / 10 && floor <= wanted,
+            "after {:?}: {floor} bit/s, not {mbit} Mbit/s",
+            clock.running()
+        );
+    }
+}
+
+/// Gives a host a certificate that ends soon. It has a key of its own.
+fn shorten(world: &World, n: u32, millis: u64) {
+    let home = Home::new(world.dir.join(format!("state{n}")));
+    let data = world.dir.join("data");
+    let (key, roots) = (data.join("ca.key"), data.join("ca.crt"));
+    let authority = Authority::read(&key, &roots, Vec::new()).unwrap();
+    let until = Clock::start().now().plus_millis(millis);
+    let identity = Identity { until, ..home.proof().unwrap().unwrap().identity };
+    let (own, _) = draw_key().unwrap();
+    let signed = authority.sign_host(Clock::start().now(), &own, &identity).unwrap();
+    home.keep_proof(&own.serialize_pem(), &signed, authority.roots()).unwrap();
+}
+
+#[test]
+fn floors_hold_while_the_controller_is_away_and_beyond_the_end_of_a_certificate() {
+    let away = std::env::var("WEIR_AWAY").map_or(AWAY, |text| text.parse().unwrap());
+    let world = World::new();
+    let (running, [first, second]) = begin(&world);
+    running.stop();
+    // The certificate of host 1 ends meanwhile, and both agents start from their disks.
+    shorten(&world, 1, 3_000);
+    first.kill();
+    let first = world.start(1);
+    holds_floor(&world, &first, 20, away / 2);
+    second.kill();
+    let second = world.start(2);
+    holds_floor(&world, &first, 20, away.div_ceil(2));
+
+    // Host 2 follows again. Host 1 hears of nothing, and keeps its floor.
+    let running = Controller::start(&world);
+    apply(&world, json!([vm("a", 1, "port", 30), vm("b", 2, "port", 30)]));
+    until("host 2 is told", 60, || applied(&world, "b").0 == "True");
+    holds_floor(&world, &first, 20, 3);
+    assert_eq!(applied(&world, "a").1, "HostSilent");
+    join_host(&world, 1);
+    until_floor(&world, &first, 30);
+    [first, second].into_iter().for_each(Agent::stop);
+    running.stop();
+}
+
+#[test]
+fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() {
+    let world = World::new();
+    let (running, agents) = begin(&world);
 
     // A port that is not there: the host refuses, says why, and keeps what it has.
     let mut other = vm("c", 1, "nowhere", 1);

@@ -320,7 +320,11 @@ port = "tap0"
 floor_out = "300Mbit"
 floor_in = "200Mbit"
 external_floor = "50Mbit"
+external_ceiling = "70Mbit"
 cap_out = "1Gbit"
+translation = "dctcp"
+policing = "15kB"
+budget = { total = "180kB", flows_most = 5, class = [{ name = "x", weight = 1 }] }
 [[vm]]
 name = "outside"
 port = "eth1"
@@ -359,7 +363,13 @@ fn import_shows_the_difference_makes_objects_once_and_changes_what_differs() {
         "spec.external.out: - -> 50Mbit",
         "spec.cap: - -> 1Gbit",
         "spec.network.port: - -> tap0",
-        "3 of 3 objects would be made or changed",
+        "spec.network.externalCap: - -> 70Mbit",
+        "spec.network.translation: - -> dctcp",
+        "spec.network.policing: - -> 15000B",
+        "spec.network.budget.total: - -> 180000B",
+        "+ VM outside",
+        "spec.network.prefixes: - -> [\"0.0.0.0/0\"]",
+        "4 of 4 objects would be made or changed",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }

@@ -24,7 +24,7 @@ use weir_rpc::backoff::Backoff;
 use weir_rpc::client::{Channel, ClientError, Server, Trust, join, now, tls};
 use weir_rpc::home::Home;
 use weir_rpc::kept::Kept;
-use weir_rpc::messages::{Answer, FromAgent, Hello};
+use weir_rpc::messages::{Answer, FromAgent, Hello, NETWORKS};
 
 /// Tenants that are changed, one after the other.
 const CHANGES: usize = 200;
@@ -80,6 +80,7 @@ async fn stream(
         rate: 100_000_000_000,
         control,
         known: kept.known(),
+        features: vec![NETWORKS.into()],
     };
     let first = FromAgent { hello: Some(hello), answers: Vec::new() };
     drop(say.send(first).await);

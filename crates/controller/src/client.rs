@@ -8,6 +8,7 @@ use hyper::{HeaderMap, Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +73,24 @@ impl Reply {
     }
 }
 
+/// Requests whose repetition changes nothing that the first one did not change.
+fn is_repeatable(method: &Method, headers: &[(&str, &str)]) -> bool {
+    let has_key = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
+    has_key || matches!(*method, Method::GET | Method::HEAD)
+}
+
 /// Redirections of one request. More mean that the controllers do not agree on a leader.
 const REDIRECTS: usize = 3;
+
+/// Why a connection gave no answer.
+enum Failed {
+    Broken {
+        what: String,
+        /// Whether the controller has surely not taken the request.
+        is_untaken: bool,
+    },
+    Silent,
+}
 
 /// Where a controller is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,7 +140,9 @@ impl Client {
         let place = |text| Place::parse(text).ok_or_else(address);
         let places: Vec<Place> = server.split(',').map(place).collect::<Result<_, _>>()?;
         let config = tls::client_config(ca)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // A thread of its own, so that the end of a connection is seen also between two requests.
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| ClientError::Unreachable {
             server: server.into(),
             what: error.to_string(),
@@ -214,11 +233,42 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response<Incoming>, ClientError> {
-        let mut connection = match self.connection.take().filter(|open| !open.is_closed()) {
-            Some(open) => open,
-            None => self.connect()?,
+        // The controller ends a connection that was idle for some seconds, perhaps while this request is on
+        // its way. A request that it surely has not taken, or may take twice, goes to a new connection.
+        let kept = self.connection.take().filter(|open| !open.is_closed());
+        let answer = match kept {
+            Some(kept) => match self.send_on(kept, method, path, headers, body.clone()) {
+                Err(Failed::Broken { is_untaken, .. })
+                    if is_untaken || is_repeatable(method, headers) =>
+                {
+                    let new = self.connect()?;
+                    self.send_on(new, method, path, headers, body)
+                }
+                answer => answer,
+            },
+            None => {
+                let new = self.connect()?;
+                self.send_on(new, method, path, headers, body)
+            }
         };
-        let server = self.shown();
+        answer.map_err(|failed| {
+            let what = match failed {
+                Failed::Broken { what, .. } => what,
+                Failed::Silent => format!("no answer in {} s", ANSWER.as_secs()),
+            };
+            ClientError::BrokenOff { server: self.shown(), what }
+        })
+    }
+
+    /// One request on one connection, which is kept if it can be used again.
+    fn send_on(
+        &mut self,
+        mut connection: SendRequest<Full<Bytes>>,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Failed> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -227,14 +277,16 @@ impl Client {
         for (key, value) in headers {
             request = request.header(*key, *value);
         }
-        let broken = |what: String| ClientError::BrokenOff { server: server.clone(), what };
-        let request = request.body(Full::new(body)).map_err(|error| broken(error.to_string()))?;
+        let untaken =
+            |error: &dyn Display| Failed::Broken { what: error.to_string(), is_untaken: true };
+        let request = request.body(Full::new(body)).map_err(|error| untaken(&error))?;
         let answer = self.runtime.block_on(async {
-            connection.ready().await.map_err(|error| broken(error.to_string()))?;
-            let answer = tokio::time::timeout(ANSWER, connection.send_request(request)).await;
-            answer
-                .map_err(|_| broken("no answer in 60 s".into()))?
-                .map_err(|error| broken(error.to_string()))
+            connection.ready().await.map_err(|error| untaken(&error))?;
+            let answer = tokio::time::timeout(ANSWER, connection.try_send_request(request)).await;
+            answer.map_err(|_| Failed::Silent)?.map_err(|mut error| {
+                let is_untaken = error.take_message().is_some();
+                Failed::Broken { what: error.into_error().to_string(), is_untaken }
+            })
         })?;
         // With these the controller has not read the whole body, and ends the connection.
         let ends = matches!(answer.status().as_u16(), 307 | 408 | 413);

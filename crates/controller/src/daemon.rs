@@ -3,7 +3,7 @@
 use crate::agents::{Fleet, Slot};
 use crate::clock::Clock;
 use crate::engine::{self, Engine};
-use crate::http::{Server, Shared, bind};
+use crate::http::{CONNECTIONS, Server, Shared, bind};
 use crate::metrics::Metrics;
 use crate::state::{Action, Actor, Limits, NewToken, Request, Role, State};
 use crate::store::backup::{self, hex, sync_folder_of};
@@ -16,6 +16,7 @@ use crate::{tls, tokens};
 use anyhow::{Context as _, Result, bail};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, Write as _};
 use std::net::SocketAddr;
@@ -66,6 +67,9 @@ pub fn read_config(path: &Path) -> Result<ControllerConfig> {
     }
     Ok(config)
 }
+
+/// Open files of a controller with as many connections as it takes, and some of its own.
+const FILES: u64 = CONNECTIONS as u64 + 500;
 
 /// What `init` made.
 #[derive(Debug)]
@@ -282,6 +286,7 @@ pub fn run(path: &Path) -> Result<()> {
         };
         bail!("{}: there is no {CA_KEY}: {what}", config.data_dir.display());
     }
+    allow_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(bind(config.listen))?;
     let store = open_store(&config, listener.local_addr()?)?;
@@ -296,6 +301,24 @@ pub fn run(path: &Path) -> Result<()> {
         });
         serve(&config, store, listener, stop.subscribe()).await
     })
+}
+
+/// Each connection is an open file. Most systems begin with 1024 and let a process have more.
+fn allow_files() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("cannot raise the number of open files: {error}");
+    }
+    // None is no limit.
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if most < FILES {
+        tracing::warn!(
+            "this process may open {most} files: more than some {} agents and clients find no place; \
+             with systemd, write LimitNOFILE={FILES} into the unit",
+            most.saturating_sub(100)
+        );
+    }
 }
 
 fn signal(kind: tokio::signal::unix::SignalKind) -> std::io::Result<tokio::signal::unix::Signal> {

@@ -326,6 +326,24 @@ fn a_certificate_that_has_ended_ends_the_handshake() {
 }
 
 #[test]
+fn a_host_with_the_certificate_of_another_takes_nothing() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let homes = ["h0", "h1"].map(|host| joined(&controller, &folder.0, host));
+    let identity = |home: &Home| home.path().join("identity.pem");
+    std::fs::copy(identity(&homes[1]), identity(&homes[0])).expect("ours");
+    let impostor = Agent::start(&controller.server, &homes[0], 0);
+    let vms = [vm("a", "h0", "100Mbit"), vm("b", "h1", "200Mbit")];
+    apply(&controller, json!({"items": vms}));
+    // Long enough for it to be told, if it followed as the other one.
+    let agent = Agent::start(&controller.server, &homes[1], 1);
+    until("the other one is told", || agent.floor("b") == Some(200));
+    assert_eq!(*impostor.kept.lock().expect("nobody panics"), homes[0].kept().expect("whole"));
+    assert_eq!(impostor.floor("a"), None);
+    assert_eq!(condition(&controller, "vms/a", "Applied")["reason"], "HostSilent");
+}
+
+#[test]
 fn a_certificate_is_renewed_when_its_time_has_come_and_not_before() {
     // Half of a life is half a day: here a host renews after a second.
     const AFTER: u64 = 1_000;

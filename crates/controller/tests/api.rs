@@ -98,15 +98,7 @@ fn every_refusal_names_a_field_and_a_reason() {
         (Method::POST, "/api/v1/vms", vec![JSON], "{}", 422, "Invalid", "apiVersion"),
         (Method::POST, "/api/v1/vms", vec![JSON], &huge, 413, "TooLarge", "body"),
         (Method::POST, "/api/v1/hosts", vec![JSON], &good, 422, "Invalid", "kind"),
-        (
-            Method::POST,
-            "/api/v1/apply",
-            vec![JSON],
-            "{\"items\":[7]}",
-            422,
-            "Invalid",
-            "items[0]..",
-        ),
+        (Method::POST, "/api/v1/apply", vec![JSON], "{\"items\":[7]}", 422, "Invalid", "items[0]"),
         (Method::PUT, "/api/v1/vms/y", vec![JSON], &good, 422, "Invalid", "metadata.name"),
         (
             Method::PUT,
@@ -195,6 +187,17 @@ fn every_refusal_names_a_field_and_a_reason() {
         );
         refused(&reply, status, reason, field);
     }
+}
+
+#[test]
+fn a_client_whose_idle_connection_was_ended_asks_on_a_new_one() {
+    let mut controller = Controller::start();
+    let mut client = cloud(&controller);
+    // As after a pause: the controller has ended the connection, and the client asks nothing meanwhile.
+    controller.restart();
+    done(put(&mut client, &vm("a", "gold", None, "1Mbit")));
+    controller.restart();
+    done(client.get("/api/v1/vms/a").expect("it answers"));
 }
 
 #[test]

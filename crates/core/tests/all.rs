@@ -11,6 +11,7 @@ mod host_retries;
 mod how_to_add_a_mechanism;
 mod ledger_examples;
 mod ledger_properties;
+mod ledger_rooms;
 mod ledger_sequences;
 mod ledger_shapes;
 mod migration;

@@ -12,12 +12,12 @@ use weir_core::placement::{Policy, Weight};
 use weir_units::{HostId, Rate, TenantId, Time, VmId};
 
 /// Rates are in units of 1 Mb/s.
-fn mbps(rate: u64) -> Rate {
+pub(crate) fn mbps(rate: u64) -> Rate {
     Rate::from_mbps(rate)
 }
 
 /// A small datacenter of each kind, with links of about 100 to 200.
-fn topology(kind: u8, slots: u32, wide: u64) -> Topology {
+pub(crate) fn topology(kind: u8, slots: u32, wide: u64) -> Topology {
     match kind % 5 {
         0 => Topology::two_tier(2, 2, slots, mbps(100), mbps(wide)),
         1 => Topology::tree(&[2, 2, 2], slots, &[mbps(wide), mbps(wide), mbps(100)]),
@@ -67,7 +67,7 @@ fn ring(slots: u32, wide: u64) -> Topology {
 }
 
 /// Floors of a class: in hose 0, in hose 1, to the outside; out and in.
-type Drawn = [[u64; 2]; 3];
+pub(crate) type Drawn = [[u64; 2]; 3];
 
 fn class(drawn: &Drawn) -> Class {
     let floors = |of: [u64; 2]| Floors { out: mbps(of[0]), into: mbps(of[1]) };
@@ -75,7 +75,7 @@ fn class(drawn: &Drawn) -> Class {
     Class { slots: 1, hoses: hoses.collect(), external: floors(drawn[2]) }
 }
 
-fn request(
+pub(crate) fn request(
     tenant: u32,
     priority: u8,
     classes: &[Drawn],
@@ -215,7 +215,7 @@ fn worst_case(ledger: &Ledger, requests: &BTreeMap<TenantId, TenantRequest>) -> 
     Ok(())
 }
 
-fn drawn_class() -> impl Strategy<Value = Drawn> {
+pub(crate) fn drawn_class() -> impl Strategy<Value = Drawn> {
     let floor = || [0..40u64, 0..40u64];
     (floor(), floor(), prop_oneof![3 => Just([0, 0]), 1 => [0..20u64, 0..20u64]])
         .prop_map(|(a, b, outside)| [a, b, outside])

@@ -2,25 +2,27 @@
 //!
 //! `cargo run --release -p weir-flow --example placement -- [k=16] [ratio=1|4|16|all]
 //! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
-//! [plays=3] [survival=N] [additive=yes|place] [headroom=N] [weights=15]`
+//! [plays=3] [survival=N] [additive=yes|place|root|centre|centre-place] [stale=N] [headroom=N] [weights=15]`
 //!
 //! Tenants have max(2, Exp(49)) VMs with one floor of {10, 50, 100, 200, 300} Mb/s. They arrive until
 //! all slots are taken or `refusals` in a row did not fit. `survival` is in 1/1000, per server. The same seed gives the same arrivals.
-//! `additive=yes` refuses also what does not keep to the room that the ledger publishes for schedulers of others
-//! (`Ledger::additive`), at the places that the policy chose. With `additive=place` a scheduler that knows this
-//! room alone chooses the places: each VM goes to the host that has the most room.
+//! `additive` refuses also what does not keep to the room that the ledger publishes for schedulers of others: see
+//! `placement/rooms.rs`. They read it again after every `stale` arrivals.
 //! `headroom` is in 1/1000 of each link. Then eight queues per port, with weights from 1 to `weights`, are given
 //! to tenants whose U-factors are drawn anew in each of ten intervals: Algorithm 2.
 //! A request's time is the least of all `plays`: what another process takes of the processor is no
 //! property of the ledger.
 
+#[path = "placement/rooms.rs"]
+mod rooms;
+
+use rooms::{Kind, Scheduler, vms};
 use std::time::{Duration, Instant};
 use weir_core::binding::{
     Binder, Contender, Fabric, LastQueue, LinkPorts, MostWeight, Place, Why, Wish, score,
 };
 use weir_core::ledger::{
-    AdditiveRoom, Config, Direction, Domain, FatTreeShape, Ledger, LinkId, Placement,
-    TenantRequest, Topology,
+    Config, Direction, FatTreeShape, Ledger, LinkId, Placement, TenantRequest, Topology,
 };
 use weir_core::placement::{Policy, QUEUES, Weight};
 use weir_units::{HostId, Rate, SplitMix64, TenantId};
@@ -43,7 +45,8 @@ struct Options {
     slots: u32,
     plays: u32,
     survival: u16,
-    additive: Option<String>,
+    additive: Option<Kind>,
+    stale: u32,
     headroom: f64,
     weights: u16,
 }
@@ -66,7 +69,8 @@ fn options() -> Options {
         slots: number("slots", 100) as u32,
         plays: number("plays", 3).max(1) as u32,
         survival: number("survival", 0) as u16,
-        additive: get("additive"),
+        additive: get("additive").as_deref().map(Kind::named),
+        stale: number("stale", 1).max(1) as u32,
         headroom: number("headroom", 0) as f64 / 1000.0,
         weights: number("weights", 15) as u16,
     }
@@ -174,61 +178,6 @@ fn main() {
     }
 }
 
-/// What may be added where, with the hosts of each place.
-struct Room(Vec<(AdditiveRoom, Vec<HostId>)>);
-
-impl Room {
-    fn of(ledger: &Ledger) -> Self {
-        let rooms = ledger.additive().expect("a fat tree has layers").into_iter();
-        Self(rooms.map(|room| (room, ledger.hosts_in(room.domain))).collect())
-    }
-
-    /// Whether the tenant's VMs fit every place that they are in. All have one floor.
-    fn holds(&self, request: &TenantRequest, placement: &Placement) -> bool {
-        let floor = request.classes[0].hoses[0].floors.out.as_bps();
-        self.0.iter().all(|(room, hosts)| {
-            let within = |host: &HostId| match room.domain {
-                Domain::Host(one) => one == *host,
-                Domain::Switch(_) | Domain::Network => hosts.binary_search(host).is_ok(),
-            };
-            let vms = placement.vms.iter().filter(|(_, host)| within(host)).count() as u64;
-            vms * floor <= room.floors.out.as_bps() && vms <= room.slots
-        })
-    }
-}
-
-impl Room {
-    /// The hosts of the tenant's VMs, with no more than `most` on one; none if there is no room.
-    fn choose(&self, request: &TenantRequest, hosts: usize, most: usize) -> Option<Vec<HostId>> {
-        let floor = request.classes[0].hoses[0].floors.out.as_bps();
-        let mut left: Vec<(u64, u64)> =
-            self.0.iter().map(|(room, _)| (room.floors.out.as_bps(), room.slots)).collect();
-        let mut around = vec![Vec::new(); hosts];
-        let mut own = vec![0; hosts];
-        for (at, (room, within)) in self.0.iter().enumerate() {
-            within.iter().for_each(|host| around[host.0 as usize].push(at));
-            if let Domain::Host(host) = room.domain {
-                own[host.0 as usize] = at;
-            }
-        }
-        let mut taken = vec![0; hosts];
-        let mut chosen = Vec::new();
-        for _ in &request.vms {
-            let fits = |host: &usize| {
-                let has = |at: &usize| left[*at].0 >= floor && left[*at].1 > 0;
-                taken[*host] < most && around[*host].iter().all(has)
-            };
-            let host = (0..hosts).filter(fits).max_by_key(|host| left[own[*host]])?;
-            taken[host] += 1;
-            for at in &around[host] {
-                left[*at] = (left[*at].0 - floor, left[*at].1 - 1);
-            }
-            chosen.push(HostId(host as u32));
-        }
-        Some(chosen)
-    }
-}
-
 /// Each request's time, and whether it was accepted.
 fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration, bool)> {
     let mut random = SplitMix64::new(options.seed);
@@ -237,16 +186,19 @@ fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration,
     let (mut in_a_row, mut arrived) = (0, 0);
     let hosts = ledger.topology().hosts.len() as u64;
     let all = hosts * u64::from(options.slots);
+    let mut scheduler: Option<Scheduler> = None;
     while in_a_row < options.refusals && accepted.vms < all {
         let mut request = tenant(&mut random, arrived);
         request.survival.host_permille = options.survival;
         arrived += 1;
-        let room = options.additive.as_ref().map(|_| Room::of(ledger));
-        let chooses = options.additive.as_deref() == Some("place");
+        if let Some(kind) = options.additive.filter(|_| (arrived - 1) % options.stale == 0) {
+            scheduler = Some(Scheduler::read(ledger, kind));
+        }
+        let chooses = options.additive.is_some_and(Kind::chooses);
         let mut has_place = true;
-        if let Some(room) = room.as_ref().filter(|_| chooses) {
+        if let Some(scheduler) = scheduler.as_ref().filter(|_| chooses) {
             let most = request.vms.len() * usize::from(1000 - options.survival) / 1000;
-            match room.choose(&request, hosts as usize, most) {
+            match scheduler.choose(&request, most as u64) {
                 Some(chosen) => {
                     request.vms.iter_mut().zip(chosen).for_each(|(vm, host)| vm.host = Some(host));
                 }
@@ -256,12 +208,18 @@ fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration,
         let begin = now();
         let answer = has_place.then(|| ledger.place(&request));
         let took = begin.elapsed();
-        if let Some(Err(refusal)) = answer.as_ref().filter(|_| chooses) {
-            panic!("the room promised it: {refusal}");
-        }
-        let keeps = |placement: &Placement| room.is_none_or(|room| room.holds(&request, placement));
-        let is_accepted =
-            answer.is_some_and(|answer| answer.is_ok_and(|placement| keeps(&placement)));
+        let mut keeps = |placement: &Placement| {
+            scheduler.as_mut().is_none_or(|scheduler| scheduler.take(&request, vms(placement)))
+        };
+        let is_accepted = match answer {
+            Some(Ok(placement)) => {
+                let keeps = keeps(&placement);
+                assert!(keeps || !chooses, "it was chosen by the room");
+                keeps
+            }
+            Some(Err(refusal)) if chooses => panic!("the room promised it: {refusal}"),
+            _ => false,
+        };
         times.push((took, is_accepted));
         if !is_accepted {
             // Nothing happens if it was refused.

@@ -26,6 +26,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_stream::Stream;
 use tonic::body::Body;
@@ -297,7 +298,11 @@ impl Channel {
 
 /// HTTP/2 on one connection, as tonic wants it.
 #[derive(Clone, Debug)]
-pub struct Http(SendRequest<Body>);
+pub struct Http {
+    sender: SendRequest<Body>,
+    /// Why the connection ended.
+    ended: watch::Receiver<Option<String>>,
+}
 
 impl Http {
     /// Begins on a connection. One on which nothing comes for `interval` is asked whether it is there,
@@ -317,10 +322,32 @@ impl Http {
             .keep_alive_timeout(patience)
             .keep_alive_while_idle(true);
         let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
-        // Its end shows in the calls.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(Self(sender))
+        let (say, ended) = watch::channel(None);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                say.send_replace(Some(reasons(&error)));
+            }
+        });
+        Ok(Self { sender, ended })
     }
+
+    /// Why the connection ended, if it ends within this time. A call says only that it was given up.
+    pub async fn why(&self, patience: Duration) -> Option<String> {
+        let mut ended = self.ended.clone();
+        let why = tokio::time::timeout(patience, ended.wait_for(Option::is_some)).await;
+        why.ok()?.ok()?.clone()
+    }
+}
+
+/// An error and what it came of.
+fn reasons(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
 }
 
 type Answering = Pin<
@@ -333,11 +360,11 @@ impl tower_service::Service<http::Request<Body>> for Http {
     type Future = Answering;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(context)
+        self.sender.poll_ready(context)
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Answering {
-        Box::pin(self.0.send_request(request))
+        Box::pin(self.sender.send_request(request))
     }
 }
 

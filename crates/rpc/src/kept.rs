@@ -6,17 +6,18 @@
 //!           files.
 //! Promises  Equal texts for equal states. A mistake names tenant, VM and field.
 
-use crate::messages::{HoseEnd, HoseFloors, Known, Local, Peer, Tenant, Vm};
+use crate::messages::{Budget, BudgetClass, HoseEnd, HoseFloors, Known, Local, Peer, Tenant, Vm};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use weir_model::agent::{
-    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, GuestDscp, HoseConfig, Translation,
-    VmConfig,
+    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, HoseConfig, VmConfig, WindowBudget,
+    WindowClass,
 };
-use weir_model::net::Mac;
-use weir_model::text::RateText;
-use weir_units::Rate;
+use weir_model::net::{Mac, Prefix};
+use weir_model::text::{RateText, SizeText};
+use weir_units::{Bytes, Rate};
 
 /// What a host was told and took up.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -122,6 +123,8 @@ fn listed(tenant: &str, vm: &Vm) -> Result<DirectoryVm, String> {
     let address =
         |text: &String| text.parse().map_err(|_| wrong(&format!("`{text}` is no address")));
     let addresses: Result<Vec<IpAddr>, String> = vm.addresses.iter().map(address).collect();
+    let prefix = |text: &String| text.parse().map_err(|error: String| wrong(&error));
+    let prefixes: Result<Vec<Prefix>, String> = vm.prefixes.iter().map(prefix).collect();
     Ok(DirectoryVm {
         name: vm.name.clone(),
         tenant: tenant.to_owned(),
@@ -130,7 +133,7 @@ fn listed(tenant: &str, vm: &Vm) -> Result<DirectoryVm, String> {
         id: Some(vm.number),
         addresses: addresses?,
         mac: mac(vm)?,
-        prefixes: Vec::new(),
+        prefixes: prefixes?,
     })
 }
 
@@ -180,18 +183,50 @@ fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
         floor_in: rate(local.floor_in),
         cap_out: local.cap_out.map(rate),
         external_floor: local.external_out.map(rate),
-        external_ceiling: None,
-        translation: Translation::None,
-        policing: None,
-        budget: None,
+        external_ceiling: local.external_most.map(rate),
+        translation: word(vm, "translation", &local.translation)?,
+        policing: local.policing.map(|octets| SizeText(Bytes::new(octets))),
+        budget: local.budget.as_ref().map(|budget| window_budget(vm, budget)).transpose()?,
         hoses: local.hoses.iter().map(hose).collect(),
-        dscp: GuestDscp::default(),
+        dscp: word(vm, "dscp", &local.dscp)?,
+    })
+}
+
+/// One of the words that a setting may be; its default if there is none.
+fn word<T: DeserializeOwned + Default>(vm: &Vm, setting: &str, text: &str) -> Result<T, String> {
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_value(text.into()).map_err(|_| {
+        format!("vm `{}`: {setting} `{text}` is not known to this agent: update it", vm.name)
+    })
+}
+
+fn window_budget(vm: &Vm, budget: &Budget) -> Result<WindowBudget, String> {
+    let ports = |text: &str| {
+        let ports = (!text.is_empty()).then(|| text.parse());
+        ports.transpose().map_err(|error: String| format!("vm `{}`: budget: {error}", vm.name))
+    };
+    let class = |class: &BudgetClass| {
+        Ok(WindowClass {
+            name: class.name.clone(),
+            weight: class.weight,
+            local_ports: ports(&class.local_ports)?,
+            remote_ports: ports(&class.remote_ports)?,
+        })
+    };
+    Ok(WindowBudget {
+        total: SizeText(Bytes::new(budget.total)),
+        flows_most: budget.flows_most,
+        segment: SizeText(Bytes::new(budget.segment)),
+        classes: budget.classes.iter().map(class).collect::<Result<_, String>>()?,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn vm(name: &str, number: u32, host: &str) -> Vm {
         let local = (host == "h0").then(|| Local {
@@ -199,12 +234,11 @@ mod tests {
             floor_out: 1_000_000,
             floor_in: 2_000_000,
             external_out: Some(0),
-            cap_out: None,
-            hoses: Vec::new(),
+            ..Local::default()
         });
         let addresses = vec![format!("10.0.0.{number}")];
         let (name, host) = (name.into(), host.into());
-        Vm { name, number, host, addresses, mac: String::new(), local, hoses: Vec::new() }
+        Vm { name, number, host, addresses, local, ..Vm::default() }
     }
 
     fn peer(name: &str, number: u32, control: &str) -> Peer {
@@ -278,6 +312,45 @@ mod tests {
         let here = &kept.vms().expect("sound")[0];
         assert_eq!(here.hoses[0].name, "web-db");
         assert_eq!(here.hoses[0].floor_out.0, Rate::from_bps(5_000_000));
+    }
+
+    #[test]
+    fn what_a_file_may_say_of_a_vm_a_state_may_say_too() {
+        let mut wan = vm("a", 1, "h0");
+        wan.prefixes = vec!["0.0.0.0/0".into()];
+        let local = wan.local.as_mut().expect("it is here");
+        (local.external_out, local.external_most) = (Some(5_000_000), Some(9_000_000));
+        (local.translation, local.policing) = ("dctcp".into(), Some(15_000));
+        local.dscp = "keep".into();
+        let class = BudgetClass { name: "x".into(), weight: 2, ..BudgetClass::default() };
+        let classes = vec![BudgetClass { remote_ports: "5001-5003".into(), ..class }];
+        let budget = Budget { total: 180_000, flows_most: 5, segment: 1460, classes };
+        local.budget = Some(budget);
+        let state = tenant("red", 8, vec![wan, vm("b", 2, "h1")], Vec::new());
+        let kept = kept().with(&[tenant("blue", 7, Vec::new(), Vec::new()), state]);
+        // As it is read again from the disk.
+        let text = serde_json::to_string(&kept).expect("JSON");
+        let kept: Kept = serde_json::from_str(&text).expect("whole");
+        let directory = kept.directory("192.0.2.9:7001".parse().unwrap()).expect("sound");
+        assert_eq!(directory.vms[0].prefixes, ["0.0.0.0/0".parse().unwrap()]);
+        let here = serde_json::to_value(&kept.vms().expect("sound")[0]).expect("JSON");
+        let class = json!({"name": "x", "weight": 2, "remote_ports": "5001-5003"});
+        let wanted = json!({
+            "name": "a", "port": "p1", "floor_out": "1000000bit", "floor_in": "2000000bit",
+            "external_floor": "5000000bit", "external_ceiling": "9000000bit",
+            "translation": "dctcp", "policing": "15000B", "dscp": "keep",
+            "budget": {"total": "180000B", "flows_most": 5, "class": [class]},
+        });
+        assert_eq!(here, wanted);
+    }
+
+    #[test]
+    fn a_setting_of_a_later_version_is_refused_by_name() {
+        let mut later = vm("a", 1, "h0");
+        later.local.as_mut().expect("it is here").translation = "swift".into();
+        let kept = kept().with(&[tenant("red", 8, vec![later], Vec::new())]);
+        let error = kept.vms().expect_err("not known");
+        assert_eq!(error, "vm `a`: translation `swift` is not known to this agent: update it");
     }
 
     #[test]

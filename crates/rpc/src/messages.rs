@@ -11,6 +11,10 @@ pub const RENEW: &str = "/weir.v1.Agents/Renew";
 /// Path of the stream.
 pub const FOLLOW: &str = "/weir.v1.Agents/Follow";
 
+/// A feature of agents: prefixes of gateways, translation, policing, window budgets, guests' code points
+/// and the maximum rate to the outside, as a VM's `spec.network` has them.
+pub const NETWORKS: &str = "networks";
+
 /// A host asks for its first certificate.
 #[derive(Clone, PartialEq, Message)]
 pub struct JoinRequest {
@@ -79,6 +83,9 @@ pub struct Hello {
     /// What is in force there.
     #[prost(message, repeated, tag = "5")]
     pub known: Vec<Known>,
+    /// What the agent knows beyond the first version of these messages. See `NETWORKS`.
+    #[prost(string, repeated, tag = "40")]
+    pub features: Vec<String>,
 }
 
 /// The state of a tenant that a host has in force.
@@ -168,6 +175,10 @@ pub struct Vm {
     #[prost(message, repeated, tag = "7")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hoses: Vec<HoseEnd>,
+    /// The prefixes that it covers for its tenant, if it stands for the outside of the cloud.
+    #[prost(string, repeated, tag = "40")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefixes: Vec<String>,
 }
 
 /// A VM's end of a hose.
@@ -206,6 +217,62 @@ pub struct Local {
     #[prost(message, repeated, tag = "6")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hoses: Vec<HoseFloors>,
+    /// Maximum rate toward the outside, bit/s. Absent: the floor.
+    #[prost(uint64, optional, tag = "40")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_most: Option<u64>,
+    /// Congestion control that its connections show to the network. Empty: that of its guest.
+    #[prost(string, tag = "41")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub translation: String,
+    /// Octets beyond a window that its guest may send on a translated connection. Absent: any.
+    #[prost(uint64, optional, tag = "42")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policing: Option<u64>,
+    /// What the windows of its connections may be together. Absent: anything.
+    #[prost(message, optional, tag = "43")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// What becomes of the code points that its guest writes. Empty: they are cleared.
+    #[prost(string, tag = "44")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub dscp: String,
+}
+
+/// A total of windows, divided among live connections by the weights of their classes.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Budget {
+    /// All windows together, octets.
+    #[prost(uint64, tag = "1")]
+    pub total: u64,
+    /// Connections that may share it.
+    #[prost(uint32, tag = "2")]
+    pub flows_most: u32,
+    /// The largest segment of these connections, octets.
+    #[prost(uint64, tag = "3")]
+    pub segment: u64,
+    /// Connections of no class are not bounded.
+    #[prost(message, repeated, tag = "4")]
+    pub classes: Vec<BudgetClass>,
+}
+
+/// Connections of one weight.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct BudgetClass {
+    /// What people call it.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// A connection's part, beside those of other weights.
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+    /// Ports of the VM, such as 5001-5003. Empty: any.
+    #[prost(string, tag = "3")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub local_ports: String,
+    /// Ports of the other end. Empty: any.
+    #[prost(string, tag = "4")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub remote_ports: String,
 }
 
 /// Floors of a VM in a hose that only some VMs of its tenant share.

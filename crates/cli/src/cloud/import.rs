@@ -6,13 +6,12 @@
 //!           run at the controller says what would be refused and which floors would fall, and the
 //!           difference is shown.
 //! Promises  Nothing changes without `--yes`. All objects are made, or none.
-//! Not here  Endpoints for the outside: in objects, floors to the outside are the VMs' own.
 
 use super::show::{state_of, text_of};
 use super::{connect, done};
 use crate::args;
 use crate::input;
-use crate::output::{errln, outln};
+use crate::output::outln;
 use anyhow::{Context as _, Result, anyhow, bail};
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -20,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use weir_controller::client::Client;
 use weir_model::agent::{AgentConfig, Directory, HoseConfig, VmConfig, parse_directory};
-use weir_model::objects::{API_VERSION, FieldError, Kind, read};
+use weir_model::objects::{API_VERSION, Budget, FieldError, Kind, Network, SpecRate, read};
 use weir_model::text::show_rate;
 
 /// Objects by kind and name, in the order in which they are made.
@@ -101,16 +100,8 @@ fn take(
     let host = host(client, args, file, &config)?;
     put(Kind::Host, &config.host, host);
     for vm in &config.vms {
-        let Some((tenant, spec)) = wanted(&config, &directory, vm)
-            .with_context(|| format!("{}: vm `{}`", file.display(), vm.name))?
-        else {
-            errln!(
-                "weir: VM {} stands for the outside: not imported; give VMs floors to it with \
-                 spec.external",
-                vm.name
-            );
-            continue;
-        };
+        let (tenant, spec) = wanted(&config, &directory, vm)
+            .with_context(|| format!("{}: vm `{}`", file.display(), vm.name))?;
         let known = existing(client, Kind::Tenant, &tenant)?;
         put(Kind::Tenant, &tenant, known.map_or_else(|| json!({}), |known| known["spec"].clone()));
         put(Kind::Vm, &vm.name, spec);
@@ -152,19 +143,12 @@ fn host(
     Ok(spec)
 }
 
-/// A VM's tenant and spec; none for an endpoint that stands for the outside.
-fn wanted(
-    config: &AgentConfig,
-    directory: &Directory,
-    vm: &VmConfig,
-) -> Result<Option<(String, Value)>> {
+/// A VM's tenant and spec.
+fn wanted(config: &AgentConfig, directory: &Directory, vm: &VmConfig) -> Result<(String, Value)> {
     let entry = directory.vms.iter().find(|entry| entry.name == vm.name);
     let entry = entry.ok_or_else(|| anyhow!("the directory does not list it"))?;
     if entry.host != config.host {
         bail!("the directory says that it is on host `{}`, not `{}`", entry.host, config.host);
-    }
-    if !entry.prefixes.is_empty() {
-        return Ok(None);
     }
     let mut spec = json!({
         "tenant": entry.tenant,
@@ -184,11 +168,19 @@ fn wanted(
     if let Some(cap) = vm.cap_out {
         spec["cap"] = show_rate(cap.0).into();
     }
-    spec["network"] = json!({"port": vm.port, "addresses": entry.addresses});
-    if let Some(mac) = vm.mac.or(entry.mac) {
-        spec["network"]["mac"] = mac.to_string().into();
-    }
-    Ok(Some((entry.tenant.clone(), spec)))
+    let network = Network {
+        port: Some(vm.port.clone()),
+        addresses: entry.addresses.clone(),
+        mac: vm.mac.or(entry.mac),
+        prefixes: entry.prefixes.clone(),
+        external_cap: vm.external_ceiling.map(|rate| SpecRate(rate.0)),
+        translation: vm.translation,
+        policing: vm.policing,
+        budget: vm.budget.as_ref().map(|budget| Box::new(Budget::from(budget))),
+        dscp: vm.dscp,
+    };
+    spec["network"] = serde_json::to_value(network)?;
+    Ok((entry.tenant.clone(), spec))
 }
 
 /// An object that the controller has.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{HostState, Kind, Spec, Truth, VmSpec};
 use weir_model::text::show_rate;
-use weir_rpc::messages::{Answer, Hello, Tenant};
+use weir_rpc::messages::{Answer, Hello, NETWORKS, Tenant};
 use weir_units::Rate;
 use weir_wire::Keyring;
 
@@ -98,6 +98,8 @@ struct HostRow {
     told_silent: bool,
     /// It had a stream since this controller began.
     was_seen: bool,
+    /// Its agent knows all of a VM's `spec.network`.
+    knows_networks: bool,
 }
 
 /// Why a stream is refused.
@@ -261,6 +263,7 @@ impl Plan {
             silent_since: now,
             told_silent: false,
             was_seen: false,
+            knows_networks: true,
         });
         row.rate = spec.rate.0;
         let died = std::mem::replace(&mut row.dead, dead) != dead;
@@ -444,6 +447,9 @@ impl Plan {
         self.tell_touched();
         self.next_id += 1;
         let id = self.next_id;
+        if let Some(row) = self.hosts.get_mut(host) {
+            row.knows_networks = hello.features.iter().any(|feature| feature == NETWORKS);
+        }
         let mut dirty = BTreeSet::new();
         let here: Vec<String> = self.hosts[host].tenants.keys().cloned().collect();
         let known: BTreeMap<&str, u64> =
@@ -655,7 +661,7 @@ impl Plan {
             self.holds(host, &answer.tenant, &has);
             for (vm, (_, generation, wait)) in sent.vms {
                 if wait.is_none() {
-                    self.observe_vm(&vm, generation, Truth::True, "InForce", String::new());
+                    self.tell_in_force(host, &vm, generation);
                 }
             }
             return;

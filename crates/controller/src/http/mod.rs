@@ -14,6 +14,7 @@ mod watch;
 mod write;
 
 pub use openapi::document;
+pub(crate) use serve::CONNECTIONS;
 pub use serve::{Server, bind};
 
 use crate::agents::Slot;

@@ -9,9 +9,10 @@ use std::sync::OnceLock;
 use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
-    API_VERSION, AgentStatus, Component, Condition, Floors, Hose, HostSpec, HostState, Kind,
-    LinkSpec, LinkState, Metadata, Network, Phase, Quota, ReservationSpec, ReservedVm, Routing,
-    Status, Strategy, Survival, TenantSpec, TopologySpec, TreeName, Truth, VmSpec,
+    API_VERSION, AgentStatus, Budget, BudgetClass, Component, Condition, Floors, Hose, HostSpec,
+    HostState, Kind, LinkSpec, LinkState, Metadata, Network, Phase, Quota, ReservationSpec,
+    ReservedVm, Routing, Status, Strategy, Survival, TenantSpec, TopologySpec, TreeName, Truth,
+    VmSpec,
 };
 
 /// Kind of answers for people.
@@ -49,6 +50,8 @@ fn types() -> OpenApi {
         schema::<TreeName>,
         schema::<AgentStatus>,
         schema::<Network>,
+        schema::<Budget>,
+        schema::<BudgetClass>,
         schema::<Phase>,
         schema::<Floors>,
         schema::<TopologySpec>,
@@ -174,6 +177,7 @@ fn add_objects(document: &mut Value) {
         json!({"type": "string", "description": "The secret: only in the answer to its creation."});
     schemas["Token"] = json!({"type": "object", "properties": told});
     schemas["Room"] = room();
+    schemas["TenantRoom"] = tenant_room();
     document["components"]["securitySchemes"] =
         json!({"token": {"type": "http", "scheme": "bearer"}});
 }
@@ -203,6 +207,42 @@ fn room() -> Value {
             "hosts": places("Every host that is not dead."),
             "switches": places("Every switch with links upward."),
             "network": network,
+        },
+    })
+}
+
+/// What may be added for one tenant.
+fn tenant_room() -> Value {
+    let names =
+        |what: &str| json!({"type": "array", "items": {"type": "string"}, "description": what});
+    let place = json!({
+        "type": "object",
+        "required": ["name", "hosts", "switches", "out", "in", "slots"],
+        "properties": {
+            "name": {"type": "string"},
+            "hosts": names("Hosts in it."),
+            "switches": names("Switches in it, itself among them."),
+            "out": {"type": "string", "description": "Sum of floors that may leave it."},
+            "in": {"type": "string", "description": "Sum of floors that may enter it."},
+            "slots": {"type": "integer", "minimum": 0, "description": "VMs that may be added."},
+        },
+    });
+    let places = |what: &str| json!({"type": "array", "description": what, "items": place});
+    json!({
+        "type": "object",
+        "description": "A VM counts on each place that has either its host or the centre, and not both: \
+                        on the former as it is, on the latter with out and in exchanged. Its floors to \
+                        the outside count likewise with the gateway. VMs of the tenant that keep to all \
+                        places are admitted, but for quotas and survival.",
+        "required": ["resourceVersion", "tenant", "tree", "centre", "gateway", "hosts", "switches"],
+        "properties": {
+            "resourceVersion": {"type": "string"},
+            "tenant": {"type": "string"},
+            "tree": {"type": "string", "description": "The root of the tree that has this room."},
+            "centre": {"type": "string", "description": "A host or switch. A new tenant may have another one."},
+            "gateway": {"type": ["string", "null"], "description": "The switch toward the outside."},
+            "hosts": places("Hosts of the tree."),
+            "switches": places("Switches of the tree but its root."),
         },
     })
 }
@@ -274,8 +314,12 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
             one(json!({"get": with_problems(get)}))
         }
         "/api/v1/room" => {
-            let what = "Room for schedulers that can only add";
-            let get = operation("room", what, &[], None, "200", reference("Room"));
+            let what = "Room for schedulers that can only add, for any tenants or for one";
+            let mut tenant = parameter("query", "tenant", json!({"type": "string"}));
+            tenant["description"] =
+                "The answer is a TenantRoom then. The tenant need not be there yet.".into();
+            let either = json!({"anyOf": [reference("Room"), reference("TenantRoom")]});
+            let get = operation("room", what, &[tenant], None, "200", either);
             one(json!({"get": with_problems(get)}))
         }
         "/api/v1/tokens" => {

@@ -162,9 +162,12 @@ pub(super) async fn room(
     Extension(actor): Extension<Actor>,
     params: Params,
 ) -> Result<Response, Problem> {
-    params.only(&[])?;
+    params.only(&["tenant"])?;
     not_for_tenants(&actor)?;
-    let told = shared.engine.look(|state| state.room()).await??;
+    let told = match params.get("tenant").map(str::to_owned) {
+        None => shared.engine.look(|state| state.room()).await??,
+        Some(tenant) => shared.engine.look(move |state| state.tenant_room(&tenant)).await??,
+    };
     Ok(json(StatusCode::OK, told.to_string()))
 }
 

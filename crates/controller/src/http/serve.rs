@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Open connections. Each has two file descriptors' worth of memory, some 50 kB with TLS.
-const CONNECTIONS: usize = 20_000;
+/// Open connections. Each is one open file, and takes some 50 kB with TLS.
+pub(crate) const CONNECTIONS: usize = 20_000;
 /// Handshakes at the same time. More wait in line, so that all are done in time when thousands of agents
 /// come back.
 const HANDSHAKES: usize = 64;

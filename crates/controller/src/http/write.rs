@@ -160,7 +160,9 @@ pub(super) async fn batch(asked: Asked, body: Body) -> Result<Response, Problem>
     let mut wishes = Vec::with_capacity(batch.items.len());
     for (n, item) in batch.items.into_iter().enumerate() {
         let wish = read(item).map_err(|error| {
+            // A point alone is the whole item.
             let field = format!("items[{n}].{}", error.field);
+            let field = field.trim_end_matches('.').to_owned();
             Problem::new(422, "Invalid", field, error.reason).with("item", n)
         })?;
         wishes.push(wish);

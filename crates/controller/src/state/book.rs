@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
     AdditiveRoom, Attachment, Class, Direction, Domain, Element, Floors, HostState, Ledger,
-    LinkFull, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, VmRequest,
+    LinkFull, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom, VmRequest,
 };
 use weir_core::placement::{Policy, Weight};
 use weir_model::objects::{self, Hose, Strategy, TenantSpec, TreeName, VmSpec};
@@ -508,6 +508,22 @@ impl Book {
             into.push(Spare { name, hosts: below, out, inward, slots });
         }
         Some(rooms)
+    }
+
+    /// What may be added for a tenant, or for one that is not there yet.
+    pub(super) fn tenant_room(&self, tenant: &str) -> Option<TenantRoom> {
+        let number = self.tenants.get(tenant).map(|member| member.request.tenant);
+        self.ledger.as_ref()?.tenant_room(number)
+    }
+
+    /// The name of a host or switch.
+    pub(super) fn name_of(&self, place: Domain) -> String {
+        let switches = self.ledger.as_ref().map(|ledger| &ledger.topology().switches);
+        match (place, switches) {
+            (Domain::Host(host), _) => self.host_names[host.0 as usize].clone(),
+            (Domain::Switch(switch), Some(all)) => all[switch.0 as usize].name.clone(),
+            _ => "all".to_owned(),
+        }
     }
 
     /// What is free on each link that a tenant uses: the least of both directions. `None` if the ledger

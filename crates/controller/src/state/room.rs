@@ -4,6 +4,7 @@ use super::State;
 use super::book::Spare;
 use crate::problem::Problem;
 use serde_json::{Value, json};
+use weir_core::ledger::{Domain, TenantPlace};
 use weir_model::text::show_rate;
 
 impl State {
@@ -32,6 +33,40 @@ impl State {
             "hosts": hosts.iter().map(told).collect::<Vec<_>>(),
             "switches": switches.iter().map(told).collect::<Vec<_>>(),
             "network": network.iter().map(told).next(),
+        }))
+    }
+
+    /// What may be added for one tenant, which need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// There is no host.
+    pub fn tenant_room(&self, tenant: &str) -> Result<Value, Problem> {
+        let room = self.book.tenant_room(tenant).ok_or_else(|| {
+            let detail = "there is no host yet: apply a Host";
+            Problem::new(409, "NoAdditiveRoom", "query.tenant", detail)
+        })?;
+        let name = |place: Domain| self.book.name_of(place);
+        let told = |place: &TenantPlace| {
+            json!({
+                "name": name(place.room.domain),
+                "hosts": place.hosts.iter().map(|host| name(Domain::Host(*host))).collect::<Vec<_>>(),
+                "switches": place.switches.iter().map(|s| name(Domain::Switch(*s))).collect::<Vec<_>>(),
+                "out": show_rate(place.room.floors.out),
+                "in": show_rate(place.room.floors.into),
+                "slots": place.room.slots,
+            })
+        };
+        let is_host = |place: &&TenantPlace| matches!(place.room.domain, Domain::Host(_));
+        let (hosts, switches): (Vec<_>, Vec<_>) = room.places.iter().partition(is_host);
+        Ok(json!({
+            "resourceVersion": self.revision.to_string(),
+            "tenant": tenant,
+            "tree": name(Domain::Switch(room.root)),
+            "centre": name(room.centre),
+            "gateway": room.gateway.map(name),
+            "hosts": hosts.into_iter().map(told).collect::<Vec<_>>(),
+            "switches": switches.into_iter().map(told).collect::<Vec<_>>(),
         }))
     }
 }

@@ -13,19 +13,27 @@ const ATTEMPTS: u32 = 5;
 pub(crate) struct Etcd {
     folder: PathBuf,
     ports: [u16; 2],
+    /// For its clients: none, or TLS with certificates of both sides.
+    tls: Vec<String>,
     child: Option<Child>,
 }
 
 impl Etcd {
     /// Starts it with an empty folder.
     pub(crate) fn start() -> Self {
+        Self::start_with(|_| Vec::new())
+    }
+
+    /// The same with these options, which name files that the caller writes into the folder.
+    pub(crate) fn start_with(tls: impl Fn(&Path) -> Vec<String>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         for _ in 0..ATTEMPTS {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("weir-etcd-{}-{number}", std::process::id());
             let folder = std::env::temp_dir().join(name);
             std::fs::create_dir_all(&folder).expect("a temporary folder");
-            let mut etcd = Self { folder, ports: [free_port(), free_port()], child: None };
+            let tls = tls(&folder);
+            let mut etcd = Self { folder, ports: [free_port(), free_port()], tls, child: None };
             if etcd.begin() {
                 return etcd;
             }
@@ -35,7 +43,14 @@ impl Etcd {
 
     /// Where it is, as `store` of a controller says.
     pub(crate) fn address(&self) -> String {
-        format!("etcd://127.0.0.1:{}", self.ports[0])
+        let scheme = if self.tls.is_empty() { "etcd" } else { "etcds" };
+        format!("{scheme}://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// Its folder, which is removed with it.
+    #[allow(dead_code, reason = "each test program needs a part of this file")]
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Ends it as a crash does.
@@ -56,8 +71,9 @@ impl Etcd {
     /// False if it ended at once.
     fn begin(&mut self) -> bool {
         let [client, peer] = self.ports;
+        let scheme = if self.tls.is_empty() { "http" } else { "https" };
         let (client, peer) =
-            (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+            (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let data = self.folder.join("data");
         // It dies with the thread that started it, and so with the test. Fast elections allow leases of
         // one second.
@@ -69,6 +85,7 @@ impl Etcd {
             .args(["--initial-cluster", &format!("one={peer}")])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .args(["--log-level", "error", "--logger", "zap"])
+            .args(&self.tls)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .stdin(Stdio::null())

@@ -29,6 +29,7 @@ mod breakage;
 mod cut;
 mod keys;
 pub(crate) mod request;
+mod tenant_room;
 pub(crate) mod topology;
 pub(crate) mod trees;
 
@@ -40,6 +41,7 @@ pub use request::{
     Attachment, Class, Floors, Invalid, LinkFull, Need, Placement, Quota, QuotaKind, Refusal,
     Routing, Survival, TenantRequest, VmRequest,
 };
+pub use tenant_room::{TenantPlace, TenantRoom};
 pub use topology::{
     Direction, Exploration, FatTreeShape, Host, LeafSpineShape, Link, LinkId, Node, Switch,
     SwitchId, Topology, TopologyError,

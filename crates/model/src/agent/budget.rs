@@ -2,11 +2,10 @@
 
 use crate::text::SizeText;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use std::fmt;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use weir_units::Bytes;
-
-/// The largest segment of a guest whose frames are Ethernet's.
-const SEGMENT: Bytes = Bytes::new(1_460);
 
 /// A constant total of windows, divided among the live connections of its classes by their weights.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -24,12 +23,17 @@ pub struct WindowBudget {
     pub classes: Vec<WindowClass>,
 }
 
+impl WindowBudget {
+    /// The largest segment of a guest whose frames are Ethernet's.
+    pub const SEGMENT: SizeText = SizeText(Bytes::new(1_460));
+}
+
 const fn segment() -> SizeText {
-    SizeText(SEGMENT)
+    WindowBudget::SEGMENT
 }
 
 fn is_usual(size: &SizeText) -> bool {
-    size.0 == SEGMENT
+    *size == WindowBudget::SEGMENT
 }
 
 /// Connections of one weight: those that match all fields.
@@ -52,24 +56,34 @@ pub struct WindowClass {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ports(pub RangeInclusive<u16>);
 
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0.start(), self.0.end())
+    }
+}
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| part.trim().parse::<u16>().ok();
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Self(first..=last)),
+            _ => Err(format!("`{text}` is no range of ports: write \"443\" or \"5001-5003\"")),
+        }
+    }
+}
+
 impl Serialize for Ports {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&format!("{}-{}", self.0.start(), self.0.end()))
+        s.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for Ports {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        let number = |part: &str| part.trim().parse::<u16>().ok();
-        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
-        match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last => Ok(Self(first..=last)),
-            _ => {
-                let what = format!("`{text}` is no range of ports: write \"443\" or \"5001-5003\"");
-                Err(D::Error::custom(what))
-            }
-        }
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -84,7 +98,10 @@ mod tests {
     #[test]
     fn a_budget_is_read_and_written_alike() {
         let budget: WindowBudget = toml::from_str(GOOD).expect("good");
-        assert_eq!((budget.total.0, budget.segment.0), (Bytes::new(180_000), SEGMENT));
+        assert_eq!(
+            (budget.total.0, budget.segment.0),
+            (Bytes::new(180_000), WindowBudget::SEGMENT.0)
+        );
         assert_eq!(budget.classes[0].remote_ports, Some(Ports(5001..=5003)));
         assert_eq!(budget.classes[1].local_ports, Some(Ports(443..=443)));
         let text = toml::to_string(&budget).expect("text");

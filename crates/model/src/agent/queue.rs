@@ -18,7 +18,7 @@ pub enum GuestDscp {
 }
 
 impl GuestDscp {
-    pub(super) fn is_usual(&self) -> bool {
+    pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()
     }
 }

@@ -9,14 +9,15 @@
 //!           and the reason. What is written is read back to the same value.
 //! Not here  Whether an object fits: see `weir-controller`.
 
+mod network;
 mod read;
 mod spec;
 
+pub use network::{Budget, BudgetClass, Network};
 pub use read::{FieldError, Wish, read, read_spec};
 pub use spec::{
-    Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Network, Quota,
-    ReservationSpec, ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec,
-    VmSpec,
+    Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Quota, ReservationSpec,
+    ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec, VmSpec,
 };
 
 use crate::moment::Moment;

@@ -13,10 +13,6 @@ const NAME_MOST: usize = 253;
 /// Most labels of an object, and the longest key or value of one.
 const LABELS_MOST: usize = 64;
 const LABEL_MOST: usize = 253;
-/// Most addresses of a VM.
-const ADDRESSES_MOST: usize = 64;
-/// The kernel's bound on names of network interfaces, octets.
-const INTERFACE_MOST: usize = 15;
 /// The most VMs of one reservation: they are admitted in one step.
 const RESERVED_MOST: usize = 1000;
 /// No link is faster, bit/s. Larger numbers are mistakes, and sums of them would not fit.
@@ -320,24 +316,11 @@ fn check_reservation(spec: &super::ReservationSpec) -> Result<(), FieldError> {
     Ok(())
 }
 
+/// The network of a VM at `field`.
 fn check_network(field: &str, network: Option<&super::Network>) -> Result<(), FieldError> {
     let Some(network) = network else { return Ok(()) };
-    if network.addresses.len() > ADDRESSES_MOST {
-        let reason = format!("{} addresses: at most {ADDRESSES_MOST}", network.addresses.len());
-        return Err(FieldError::new(format!("{field}.addresses"), reason));
-    }
-    let Some(port) = &network.port else { return Ok(()) };
-    // As the kernel has it (`dev_valid_name`).
-    let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
-    if (1..=INTERFACE_MOST).contains(&port.len()) && !port.contains(bad) && !port.starts_with('.') {
-        return Ok(());
-    }
-    let shown: String = port.chars().take(40).collect();
-    let reason = format!(
-        "`{shown}` is no name of a network interface: write 1 to {INTERFACE_MOST} octets without \
-         spaces, `/` and `:`"
-    );
-    Err(FieldError::new(format!("{field}.port"), reason))
+    network.check(field)?;
+    check_rate(&format!("{field}.externalCap"), network.external_cap.unwrap_or_default().0)
 }
 
 fn check_capacity(field: &str, rate: Rate) -> Result<(), FieldError> {

@@ -1,10 +1,10 @@
 //! What is wanted of each kind of object.
 
-use crate::net::Mac;
+use super::Network;
 use crate::text::{self, SpanText};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use weir_units::{Rate, Span};
 
 /// A rate in an object: text (`100Mbit`) outside, bit/s inside. It is written in its largest unit.
@@ -415,25 +415,6 @@ pub struct VmSpec {
     /// How it is joined to the network. Agents need it, admission does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-}
-
-/// How a VM is joined to the network.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Network {
-    /// The host's end of its network interface: a tap or a veth. Its host enforces nothing without it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 15, example = "tap7"))]
-    pub port: Option<String>,
-    /// Its addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, max_items = 64, example = json!(["10.1.0.7"])))]
-    pub addresses: Vec<IpAddr>,
-    /// Its MAC address: frames of others that its port sends are dropped. Default any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "02:57:00:01:00:07"))]
-    pub mac: Option<Mac>,
 }
 
 /// One VM of a reservation.

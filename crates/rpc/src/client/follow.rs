@@ -9,7 +9,7 @@ use crate::PROTOCOL;
 use crate::backoff::Backoff;
 use crate::home::{Home, Proof};
 use crate::kept::Kept;
-use crate::messages::{Answer, FromAgent, Hello};
+use crate::messages::{Answer, FromAgent, Hello, NETWORKS};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,6 +200,15 @@ impl Follower {
         let never =
             || ClientError::NoIdentity("this host has not joined: `weir agent join`".into());
         let proof = self.home.proof()?.ok_or_else(never)?;
+        let (host, other) = (&self.kept.host, &proof.identity.host);
+        if host != other {
+            let what = format!(
+                "the certificate in {} is of host `{other}`, and this is host `{host}`: join again with \
+                 `weir agent join`",
+                self.home.path().display()
+            );
+            return Err(ClientError::NoIdentity(what));
+        }
         match proof.identity.until <= now() {
             true => Err(expired(proof.identity.until)),
             false => Ok(proof),
@@ -213,6 +222,7 @@ impl Follower {
             rate: self.facts.rate,
             control: self.facts.control.clone(),
             known: self.kept.known(),
+            features: vec![NETWORKS.into()],
         }
     }
 

@@ -3,9 +3,13 @@
 use super::super::floors::{Floors, HoseRates};
 use super::{Plan, VmRow};
 use crate::state::Stored;
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeSet;
-use weir_model::objects::{self, Spec, Truth, VmSpec};
-use weir_rpc::messages::{HoseEnd, HoseFloors, Local, Peer, Tenant, Vm};
+use weir_model::agent::{Ports, WindowBudget, WindowClass};
+use weir_model::objects::{self, Network, Spec, Truth, VmSpec};
+use weir_rpc::messages::{Budget, BudgetClass, HoseEnd, HoseFloors, Local, Peer, Tenant, Vm};
+use weir_units::Rate;
 use weir_wire::host_file;
 
 impl Plan {
@@ -29,6 +33,7 @@ impl Plan {
         let mut state = Tenant { name: tenant.into(), version, vms: Vec::new(), hosts: Vec::new() };
         let is_here = self.hosts.get(host).is_some_and(|row| row.tenants.contains_key(tenant));
         let Some(row) = row.filter(|_| is_here) else { return state };
+        let knows = self.hosts.get(host).is_some_and(|row| row.knows_networks);
         let mut others = BTreeSet::new();
         for (name, vm) in row.vms.iter().filter_map(|vm| Some((vm, self.vms.get(vm)?))) {
             let Some(at) = self.hosts.get(&vm.host) else { continue };
@@ -40,7 +45,9 @@ impl Plan {
                 others.insert(vm.host.as_str());
             }
             let local = (vm.host == host).then(|| local_of(&vm.spec, floors(name, vm)));
-            state.vms.push(listed(name, vm, local));
+            let listed = listed(name, vm, local);
+            // The digest of an agent has no fields that it does not know.
+            state.vms.push(if knows { listed } else { plain(listed) });
         }
         let peer = |name: &str| {
             let row = self.hosts.get(name)?;
@@ -65,8 +72,22 @@ impl Plan {
 
     pub(super) fn tell_applied(&mut self, host: &str, tenant: &str) {
         for (vm, row) in self.local_vms(host, tenant) {
-            self.observe_vm(&vm, row.generation, Truth::True, "InForce", String::new());
+            self.tell_in_force(host, &vm, row.generation);
         }
+    }
+
+    /// A host enforces what it was sent of a VM.
+    pub(super) fn tell_in_force(&mut self, host: &str, vm: &str, generation: u64) {
+        let network = self.vms.get(vm).and_then(|row| row.spec.network.as_ref());
+        let is_extended = network.is_some_and(Network::is_extended);
+        if !is_extended || self.hosts.get(host).is_some_and(|row| row.knows_networks) {
+            return self.observe_vm(vm, generation, Truth::True, "InForce", String::new());
+        }
+        let message = format!(
+            "the agent of host `{host}` holds the floors, and is too old for the rest of spec.network: \
+             install a newer version of Weir there"
+        );
+        self.observe_vm(vm, generation, Truth::False, "AgentTooOld", message);
     }
 }
 
@@ -91,15 +112,64 @@ fn local_of(spec: &VmSpec, floors: Floors) -> Local {
         floor_out: of.out.as_bps(),
         floor_in: of.inward.as_bps(),
     };
+    // A floor that a maximum does not reach would be refused.
+    let external_most = network.external_cap.filter(|_| spec.external.is_some());
+    let external_most = external_most.map(|most| most.0.max(floors.external_out));
     Local {
-        port: network.port.unwrap_or_default(),
+        port: network.port.clone().unwrap_or_default(),
         floor_out: floors.out.as_bps(),
         floor_in: floors.inward.as_bps(),
         // Undeclared, the agent gives what its uplink has beside all floors.
         external_out: spec.external.map(|_| floors.external_out.as_bps()),
         cap_out: spec.cap.map(|cap| cap.0.as_bps()),
         hoses: floors.hoses.iter().map(hose).collect(),
+        external_most: external_most.map(Rate::as_bps),
+        translation: word(&network.translation),
+        policing: network.policing.map(|slack| slack.0.get()),
+        budget: network.budget.as_deref().map(budget),
+        dscp: word(&network.dscp),
     }
+}
+
+/// The word that a setting is; nothing for its default.
+fn word<T: Serialize + Default + PartialEq>(setting: &T) -> String {
+    if *setting == T::default() {
+        return String::new();
+    }
+    match serde_json::to_value(setting) {
+        Ok(Value::String(word)) => word,
+        other => unreachable!("a setting is one word, not {other:?}"),
+    }
+}
+
+fn budget(budget: &objects::Budget) -> Budget {
+    let budget = WindowBudget::from(budget);
+    let ports = |ports: &Option<Ports>| ports.as_ref().map(ToString::to_string).unwrap_or_default();
+    let class = |class: &WindowClass| BudgetClass {
+        name: class.name.clone(),
+        weight: class.weight,
+        local_ports: ports(&class.local_ports),
+        remote_ports: ports(&class.remote_ports),
+    };
+    Budget {
+        total: budget.total.0.get(),
+        flows_most: budget.flows_most,
+        segment: budget.segment.0.get(),
+        classes: budget.classes.iter().map(class).collect(),
+    }
+}
+
+/// A VM as agents know it that have no [`NETWORKS`](weir_rpc::messages::NETWORKS).
+fn plain(vm: Vm) -> Vm {
+    let local = vm.local.map(|local| Local {
+        external_most: None,
+        translation: String::new(),
+        policing: None,
+        budget: None,
+        dscp: String::new(),
+        ..local
+    });
+    Vm { local, prefixes: Vec::new(), ..vm }
 }
 
 fn listed(name: &str, vm: &VmRow, local: Option<Local>) -> Vm {
@@ -112,6 +182,7 @@ fn listed(name: &str, vm: &VmRow, local: Option<Local>) -> Vm {
         mac: network.mac.map(|mac| mac.to_string()).unwrap_or_default(),
         local,
         hoses: hoses(&vm.spec),
+        prefixes: network.prefixes.iter().map(ToString::to_string).collect(),
     }
 }
 

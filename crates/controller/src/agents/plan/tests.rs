@@ -66,6 +66,11 @@ impl World {
 
     /// A host joins, if it has not, and opens a stream with what it knows.
     fn connect(&mut self, host: &str) {
+        self.connect_with(host, &[NETWORKS]);
+    }
+
+    /// The same with an agent that has these features.
+    fn connect_with(&mut self, host: &str, features: &[&str]) {
         if self.enrolment(host).is_none() {
             let hash = format!("hash of {host}");
             let token = crate::state::NewToken {
@@ -85,7 +90,9 @@ impl World {
             version: tenant.version,
             digest: tenant.digest(),
         });
-        let hello = Hello { rate: 1_000_000_000, known: known.collect(), ..Hello::default() };
+        let features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        let hello =
+            Hello { rate: 1_000_000_000, known: known.collect(), features, ..Hello::default() };
         let enrolment = self.enrolment(host).expect("it joined");
         let id = self.plan.attach(host, enrolment, &hello).expect("it may");
         self.hosts.insert(host.into(), (id, has));
@@ -473,4 +480,70 @@ fn a_token_of_a_host_expires_and_a_wrong_one_is_not_used_up() {
     join("h0", 999).expect("in time");
     let error = join("h0", 999).expect_err("twice");
     assert!(error.contains("it was used before"), "{error}");
+}
+
+#[test]
+fn settings_of_a_vms_network_reach_agents_that_know_them_and_others_keep_the_floors() {
+    let mut world = World::new();
+    world.connect("h0");
+    world.connect_with("h1", &[]);
+    let class = json!({"name": "x", "weight": 2, "localPorts": "443"});
+    let more = json!({"port": "p", "addresses": ["10.0.0.1"], "prefixes": ["0.0.0.0/0"],
+        "externalCap": "9Mbit", "translation": "cubic-ecn", "policing": "15kB", "dscp": "restore",
+        "budget": {"total": "180kB", "flowsMost": 5, "classes": [class]}});
+    let with = |name: &str, host: &str| {
+        let mut vm = vm(name, "red", host, 10);
+        vm["spec"]["network"] = more.clone();
+        vm["spec"]["external"] = json!({"out": "5Mbit"});
+        vm
+    };
+    world.apply(vec![with("a", "h0"), with("b", "h1"), vm("c", "red", "h1", 1)]);
+    world.converge(&["h0", "h1"]);
+    let of = |world: &World, host: &str, name: &str| {
+        let red = world.hosts[host].1["red"].clone();
+        red.vms.into_iter().find(|vm| vm.name == name).expect("it is told")
+    };
+    let told = of(&world, "h0", "a");
+    assert_eq!(told.prefixes, ["0.0.0.0/0"]);
+    assert_eq!(of(&world, "h0", "b").prefixes, ["0.0.0.0/0"], "the other host's endpoint, too");
+    let local = told.local.expect("it is here");
+    assert_eq!((local.external_out, local.external_most), (Some(5_000_000), Some(9_000_000)));
+    assert_eq!((local.translation.as_str(), local.policing), ("cubic-ecn", Some(15_000)));
+    assert_eq!(local.dscp, "restore");
+    let budget = local.budget.expect("it is told");
+    assert_eq!((budget.total, budget.flows_most, budget.segment), (180_000, 5, 1460));
+    assert_eq!((budget.classes[0].weight, budget.classes[0].local_ports.as_str()), (2, "443-443"));
+    assert_eq!(world.applied("a"), (Truth::True, "InForce".into(), String::new()));
+
+    // The old agent has the floors, and the VM says what is missing; others of its VMs are as they shall be.
+    let told = of(&world, "h1", "b");
+    let local = told.local.expect("it is here");
+    assert!(told.prefixes.is_empty() && local.translation.is_empty() && local.budget.is_none());
+    assert_eq!((local.floor_out, local.external_out), (10_000_000, Some(5_000_000)));
+    let (status, reason, message) = world.applied("b");
+    assert_eq!((status, reason.as_str()), (Truth::False, "AgentTooOld"));
+    assert!(message.contains("host `h1` holds the floors"), "{message}");
+    assert_eq!(world.applied("c").1, "InForce");
+    // What it knows is not sent again.
+    world.connect_with("h1", &[]);
+    assert!(world.sent("h1").is_empty());
+    assert_eq!(world.applied("b").1, "AgentTooOld");
+    // A newer agent on the same host gets the rest.
+    world.connect("h1");
+    world.converge(&["h0", "h1"]);
+    assert_eq!(world.applied("b").1, "InForce");
+    assert_eq!(of(&world, "h1", "b").prefixes, ["0.0.0.0/0"]);
+}
+
+#[test]
+fn a_floor_to_the_outside_beyond_its_maximum_counts() {
+    let mut world = World::new();
+    world.connect("h0");
+    let mut wide = vm("a", "red", "h0", 10);
+    wide["spec"]["external"] = json!({"out": "50Mbit"});
+    wide["spec"]["network"]["externalCap"] = "20Mbit".into();
+    world.apply(vec![wide]);
+    world.converge(&["h0"]);
+    let local = world.hosts["h0"].1["red"].vms[0].local.clone().expect("it is here");
+    assert_eq!((local.external_out, local.external_most), (Some(50_000_000), Some(50_000_000)));
 }

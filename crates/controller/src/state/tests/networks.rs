@@ -185,3 +185,37 @@ fn what_keeps_to_the_published_room_is_admitted() {
     let room = world.state.room().expect("a tree");
     assert_eq!(room["hosts"][1]["slots"], 0, "a host that drains takes nothing");
 }
+
+#[test]
+fn what_keeps_to_the_room_of_its_tenant_is_admitted() {
+    let mut world = World::new();
+    world.apply("VM", "a", vm("gold", Some("h0"), "500Mbit"));
+    world.apply("VM", "b", vm("gold", Some("h2"), "300Mbit"));
+    let out = |room: &Value, list: &str, name: &str| {
+        let places = room[list].as_array().expect("a list");
+        let place = places.iter().find(|place| place["name"] == name).expect("it is there");
+        place["out"].as_str().expect("a rate").to_owned()
+    };
+    // A new tenant has what is left of each link: gold needs 300 Mb/s, not the floors of both its VMs.
+    let new = world.state.tenant_room("fourth").expect("a tree");
+    assert_eq!((&new["centre"], &new["tree"]), (&json!("core"), &json!("core")));
+    assert_eq!(out(&new, "hosts", "h0"), "600Mbit");
+    assert_eq!(out(&new, "switches", "rack0"), "600Mbit");
+    assert_eq!(out(&new, "hosts", "h1"), "900Mbit");
+    // Most of gold is on h0. A VM beside it takes nothing of the links above, however full they are.
+    let gold = world.state.tenant_room("gold").expect("it has a tree");
+    assert_eq!(gold["centre"], "h0");
+    assert_eq!(out(&gold, "switches", "rack1"), "600Mbit");
+    let rack0 = &gold["switches"].as_array().expect("a list")[0];
+    assert_eq!((&rack0["hosts"], &rack0["switches"]), (&json!(["h0", "h1"]), &json!(["rack0"])));
+    world.apply("VM", "y", vm("gold", Some("h3"), "600Mbit"));
+    world.apply("VM", "c", vm("gold", Some("h0"), "900Mbit"));
+    // Floors that fell take no room. What is left of the link is told.
+    let link = json!({"lower": "rack0", "upper": "core", "rate": "1Mbit"});
+    world.apply("Link", "rack0-up", link);
+    assert!(world.state.fallen() > 0);
+    let gold = world.state.tenant_room("gold").expect("it has a tree");
+    assert_eq!(out(&gold, "switches", "rack0"), "900kbit");
+    let problem = World::empty().state.tenant_room("gold").expect_err("no host");
+    assert_eq!((problem.status, problem.field.as_str()), (409, "query.tenant"));
+}

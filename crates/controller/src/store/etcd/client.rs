@@ -44,7 +44,7 @@ pub(super) struct Client {
     tls: Option<TlsConnector>,
     /// The endpoint in use.
     at: AtomicUsize,
-    open: Mutex<Option<Grpc>>,
+    open: Mutex<Option<(Grpc, Http)>>,
     /// For messages.
     shown: String,
 }
@@ -184,31 +184,33 @@ impl Client {
             if is_final(&status) {
                 return Err(self.refused(&status));
             }
-            self.next(at).await;
+            let why = self.next(at).await.unwrap_or_else(|| status.message().to_owned());
             if Instant::now() + BETWEEN >= until {
                 let (name, port) = &self.endpoints[at % self.endpoints.len()];
-                let what = format!("{name}:{port}: {}", status.message());
+                let what = format!("{name}:{port}: {why}");
                 return Err(StoreError::Unreachable { path: self.shown.clone(), what });
             }
             tokio::time::sleep(BETWEEN).await;
         }
     }
 
-    /// Gives up the connection to an endpoint, if nobody did so before.
-    async fn next(&self, at: usize) {
+    /// Gives up the connection to an endpoint, if no other call did so before. Says why it ended, if it
+    /// has: a client without a good certificate is told so after the handshake.
+    async fn next(&self, at: usize) -> Option<String> {
         let mut open = self.open.lock().await;
         let next = (at + 1) % self.endpoints.len();
         let changed =
             self.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         // With one endpoint it is the same one again.
-        if changed {
-            *open = None;
-        }
+        let former = if changed { open.take() } else { None };
+        drop(open);
+        let (_, http) = former?;
+        http.why(BETWEEN).await
     }
 
     async fn channel(&self, at: usize) -> io::Result<Grpc> {
         let mut open = self.open.lock().await;
-        if let Some(grpc) = &*open {
+        if let Some((grpc, _)) = &*open {
             return Ok(grpc.clone());
         }
         let (name, port) = &self.endpoints[at % self.endpoints.len()];
@@ -229,8 +231,8 @@ impl Client {
         let http = http.map_err(|_| io::Error::other("no connection in 1 s"))??;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{name}:{port}").parse().map_err(io::Error::other)?;
-        let grpc = Grpc::with_origin(http, origin).max_decoding_message_size(ANSWER_MOST);
-        *open = Some(grpc.clone());
+        let grpc = Grpc::with_origin(http.clone(), origin).max_decoding_message_size(ANSWER_MOST);
+        *open = Some((grpc.clone(), http));
         Ok(grpc)
     }
 

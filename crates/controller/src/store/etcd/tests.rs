@@ -9,6 +9,7 @@ use weir_model::objects::{Kind, read};
 #[path = "../../../tests/support/etcd_server.rs"]
 mod etcd_server;
 use etcd_server::Etcd;
+mod tls;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,0 +1,178 @@
+//! The rooms of tenants on drawn datacenters: what keeps to them is accepted, in any order.
+
+use crate::ledger_properties::{Drawn, drawn_class, mbps, request, topology};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use weir_core::ledger::{
+    AdditiveRoom, Config, Domain, Element, Floors, Ledger, LinkId, SwitchId, TenantRoom, Topology,
+    VmRequest,
+};
+use weir_units::{HostId, Rate, TenantId, VmId};
+
+/// What a scheduler of others keeps: a room as it read it, and what it has added since.
+struct Scheduler {
+    room: TenantRoom,
+    /// Per place.
+    taken: Vec<(Floors, u64)>,
+}
+
+fn plus(a: Floors, b: Floors) -> Floors {
+    Floors { out: a.out + b.out, into: a.into + b.into }
+}
+
+impl Scheduler {
+    fn new(room: TenantRoom) -> Self {
+        let taken = vec![(Floors::default(), 0); room.places.len()];
+        Self { room, taken }
+    }
+
+    /// Counts a VM, if it keeps to all places.
+    fn add(&mut self, host: HostId, centre: Domain, internal: Floors, external: Floors) -> bool {
+        let has_outside = external != Floors::default();
+        if has_outside && self.room.gateway.is_none() {
+            return false;
+        }
+        let gateway = self.room.gateway.unwrap_or(Domain::Network);
+        let mut next = self.taken.clone();
+        let mut is_there = false;
+        for (place, taken) in self.room.places.iter().zip(&mut next) {
+            let inside = place.takes(host, centre, internal);
+            let outside =
+                if has_outside { place.takes(host, gateway, external) } else { Floors::default() };
+            taken.0 = plus(taken.0, plus(inside, outside));
+            taken.1 += u64::from(place.contains(Domain::Host(host)));
+            is_there |= place.room.domain == Domain::Host(host);
+            let room = place.room;
+            if taken.0.out > room.floors.out
+                || taken.0.into > room.floors.into
+                || taken.1 > room.slots
+            {
+                return false;
+            }
+        }
+        if is_there {
+            self.taken = next;
+        }
+        is_there
+    }
+}
+
+/// The floors of a class, in its hoses and to the outside.
+fn floors(of: &Drawn) -> [Floors; 2] {
+    let sum = |d: usize| mbps(of[0][d] + of[1][d]);
+    let internal = Floors { out: sum(0), into: sum(1) };
+    [internal, Floors { out: mbps(of[2][0]), into: mbps(of[2][1]) }]
+}
+
+/// A place of the room, or its root.
+fn some_place(room: &TenantRoom, number: u32) -> Domain {
+    let at = number as usize % (room.places.len() + 1);
+    room.places.get(at).map_or(Domain::Switch(room.root), |place| place.room.domain)
+}
+
+proptest! {
+    // 256 cases, or PROPTEST_CASES.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_keeps_to_the_room_of_its_tenant_is_accepted_in_any_order(
+        kind in 0..5u8,
+        wide in 60..200u64,
+        classes in vec(drawn_class(), 2),
+        gateway in proptest::option::of(any::<u32>()),
+        failed in proptest::option::of(any::<u32>()),
+        rounds in vec(
+            (proptest::option::of(0..6u32), any::<bool>(), vec((0..3u32, 0..16u32, 0..2u16, any::<u32>()), 1..12)),
+            1..8,
+        ),
+    ) {
+        let config = Config { headroom: 0.0, ..Config::default() };
+        let mut network = topology(kind, 6, wide);
+        if let Some(gateway) = gateway {
+            network.gateways = vec![SwitchId(gateway % network.switches.len() as u32)];
+        }
+        let mut ledger = Ledger::new(network, config).expect("a topology");
+        let classes: Vec<Drawn> =
+            classes.iter().map(|c| c.map(|floors| floors.map(|f| f / 3))).collect();
+        let hosts = ledger.topology().hosts.len() as u32;
+        let (mut next_vm, mut next_tenant) = (0, 0);
+        for (n, (grown, is_backwards, vms)) in rounds.into_iter().enumerate() {
+            if let Some(link) = failed.filter(|_| n == 2) {
+                let link = LinkId(link % ledger.topology().links.len() as u32);
+                let _ = ledger.fail(&[Element::Link(link)]);
+            }
+            // One tenant that is there grows, or up to three new ones come.
+            let grown = grown.map(TenantId).filter(|id| ledger.request(*id).is_some());
+            let Some(room) = ledger.tenant_room(grown) else { continue };
+            let mut centres = BTreeMap::new();
+            let mut scheduler = Scheduler::new(room);
+            let mut promised = Vec::new();
+            for (which, host, class, centre) in vms {
+                let host = HostId(host % hosts);
+                let tenant = grown.unwrap_or(TenantId(next_tenant + which));
+                let of_room = scheduler.room.centre;
+                let chosen = some_place(&scheduler.room, centre);
+                let centre = *centres.entry(tenant).or_insert(if grown.is_some() { of_room } else { chosen });
+                let [internal, external] = floors(&classes[usize::from(class)]);
+                if scheduler.add(host, centre, internal, external) {
+                    next_vm += 1;
+                    promised.push((tenant, VmRequest { vm: VmId(next_vm), class, host: Some(host) }));
+                }
+            }
+            if grown.is_none() {
+                for which in 0..3 {
+                    ledger.place(&request(next_tenant + which, 0, &classes, &[])).expect("empty");
+                }
+                next_tenant += 3;
+            }
+            if is_backwards {
+                promised.reverse();
+            }
+            for (tenant, vm) in promised {
+                let answer = ledger.reserve(&format!("k{}", vm.vm.0), tenant, &[vm], None);
+                prop_assert!(answer.is_ok(), "{:?} on {:?}: {:?}", vm, scheduler.room, answer);
+            }
+            prop_assert_eq!(ledger.audit(), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn a_tenant_within_a_rack_takes_nothing_of_the_racks_uplink() {
+    let mut ledger = Ledger::new(
+        Topology::two_tier(2, 2, 50, mbps(100), mbps(10)),
+        Config { headroom: 0.0, ..Config::default() },
+    )
+    .expect("a topology");
+    let one: Drawn = [[30, 30], [0, 0], [0, 0]];
+    // Three VMs on each host of a rack: 90 Mb/s on each host's link, and nothing above the rack.
+    let vms: Vec<_> = (0..6).map(|n| (0, Some(n % 2))).collect();
+    ledger.place(&request(1, 0, &[one], &vms)).expect("it fits");
+    let room = ledger.tenant_room(None).expect("there is a tree");
+    for place in &room.places {
+        let wanted = match place.room.domain {
+            Domain::Host(host) if host.0 < 2 => 10,
+            Domain::Host(_) => 100,
+            _ => 10,
+        };
+        assert_eq!(place.room.floors, Floors::both(mbps(wanted)), "{:?}", place.room.domain);
+    }
+    assert_eq!(room.places.len(), 6, "four hosts and two racks");
+    // Most of it is on no host, so its centre is the rack's switch. It may grow by 10 Mb/s per host.
+    let own = ledger.tenant_room(Some(TenantId(1))).expect("it has a tree");
+    let host = HostId(0);
+    let rack = own.centre;
+    assert!(matches!(rack, Domain::Switch(_)), "{rack:?}");
+    for place in &own.places {
+        let takes = place.takes(host, rack, Floors { out: mbps(7), into: mbps(5) });
+        let is_host = place.room.domain == Domain::Host(host);
+        assert_eq!(takes.out, if is_host { mbps(7) } else { Rate::ZERO });
+    }
+    // The old room promises nothing below this rack: its VMs may have peers elsewhere.
+    let old = ledger.additive().expect("layers");
+    let below = |room: &&AdditiveRoom| {
+        matches!(room.domain, Domain::Switch(_)) && ledger.hosts_in(room.domain).contains(&host)
+    };
+    assert_eq!(old.iter().find(below).expect("the rack").floors.out, Rate::ZERO);
+}
