@@ -14,11 +14,13 @@
 //! Not here  Sockets, clocks, the disk: see `fleet`. What is free on a link: see `core::ledger`.
 
 mod bounds;
+mod queues;
 mod states;
 
 use super::floors::Floors;
 use crate::state::{EventKind, Observation, Rooms, Stored};
 use crate::store::{Table, Write};
+use queues::order_of;
 use states::row_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,7 +28,7 @@ use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{HostState, Kind, Spec, Truth, VmSpec};
 use weir_model::text::show_rate;
-use weir_rpc::messages::{Answer, Hello, Tenant};
+use weir_rpc::messages::{Answer, Hello, Queue, Tenant};
 use weir_units::Rate;
 use weir_wire::Keyring;
 
@@ -54,6 +56,8 @@ struct VmRow {
 struct TenantRow {
     version: u64,
     vms: BTreeSet<String>,
+    /// What its hosts are to do for its queue on switches, once it had one of its own.
+    queue: Option<Queue>,
 }
 
 /// What a host may enforce for a VM.
@@ -68,6 +72,8 @@ struct May {
 #[derive(Debug)]
 struct Sent {
     version: u64,
+    /// Version of what it says of the tenant's queue.
+    queue: u64,
     /// Floors, the generation of the spec, and why a raise waits.
     vms: BTreeMap<String, (Floors, u64, Option<String>)>,
 }
@@ -98,6 +104,10 @@ struct HostRow {
     told_silent: bool,
     /// It had a stream since this controller began.
     was_seen: bool,
+    /// Code points that its agent can tag with, as it said last. None: it does not tag.
+    code_points: BTreeSet<u8>,
+    /// By tenant: the version of the queue's order that the host has in force.
+    queues: BTreeMap<String, u64>,
 }
 
 /// Why a stream is refused.
@@ -133,7 +143,15 @@ pub(crate) struct Plan {
     woken: BTreeSet<String>,
     observations: Vec<Observation>,
     writes: Vec<Write>,
+    /// Orders of queues that came into force: host, tenant, version.
+    in_force: Vec<InForce>,
+    /// Tenants of whose queues a host knows a newer order than this controller: it is of a store that was
+    /// restored.
+    ahead: BTreeSet<String>,
 }
+
+/// A host has an order of a tenant's queue in force: host, tenant, version.
+pub(crate) type InForce = (String, String, u64);
 
 impl Plan {
     /// The plan of these objects; `may` are the records of what hosts may enforce.
@@ -157,6 +175,8 @@ impl Plan {
             woken: BTreeSet::new(),
             observations: Vec::new(),
             writes: Vec::new(),
+            in_force: Vec::new(),
+            ahead: BTreeSet::new(),
         };
         for (key, value) in may {
             let (host, vm) = key.split_once('/').ok_or_else(|| format!("force/{key}: no host"))?;
@@ -181,7 +201,7 @@ impl Plan {
             let these = objects.iter().filter(move |stored| stored.object.kind() == kind);
             these.map(|stored| stored.object.name()).collect::<BTreeSet<_>>()
         };
-        let (hosts, vms) = (of(Kind::Host), of(Kind::Vm));
+        let (hosts, vms, tenants) = (of(Kind::Host), of(Kind::Vm), of(Kind::Tenant));
         let gone = |known: &mut dyn Iterator<Item = &String>, now: &BTreeSet<&str>| {
             known.filter(|name| !now.contains(name.as_str())).cloned().collect::<Vec<_>>()
         };
@@ -190,6 +210,9 @@ impl Plan {
         }
         for name in gone(&mut self.hosts.keys(), &hosts) {
             self.remove_host(revision, &name);
+        }
+        for name in gone(&mut self.tenants.keys(), &tenants) {
+            self.set_queue(revision, &name, None);
         }
         for stored in objects {
             self.change(revision, EventKind::Modified, stored, now);
@@ -239,6 +262,10 @@ impl Plan {
                 let row = if gone { None } else { row_of(stored) };
                 self.set_vm(revision, name, row, now);
             }
+            Spec::Tenant(_) => {
+                let queue = stored.object.status.queue.filter(|_| !gone);
+                self.set_queue(revision, name, queue.map(order_of));
+            }
             _ => {}
         }
         self.reached(revision);
@@ -261,6 +288,8 @@ impl Plan {
             silent_since: now,
             told_silent: false,
             was_seen: false,
+            code_points: BTreeSet::new(),
+            queues: BTreeMap::new(),
         });
         row.rate = spec.rate.0;
         let died = std::mem::replace(&mut row.dead, dead) != dead;
@@ -327,6 +356,7 @@ impl Plan {
         *count = if more { *count + 1 } else { count.saturating_sub(1) };
         if *count == 0 {
             row.tenants.remove(tenant);
+            row.queues.remove(tenant);
         }
     }
 
@@ -385,6 +415,7 @@ impl Plan {
             reason: reason.into(),
             message,
             agent: None,
+            queue: None,
         });
     }
 
@@ -406,6 +437,7 @@ impl Plan {
             reason: reason.into(),
             message,
             agent,
+            queue: None,
         });
     }
 
@@ -445,7 +477,12 @@ impl Plan {
         self.next_id += 1;
         let id = self.next_id;
         let mut dirty = BTreeSet::new();
-        let here: Vec<String> = self.hosts[host].tenants.keys().cloned().collect();
+        let row = self.hosts.get_mut(host).expect("it was checked");
+        let points = hello.code_points.iter();
+        row.code_points = points.filter_map(|point| u8::try_from(*point).ok()).collect();
+        row.queues.clear();
+        let here: Vec<String> = row.tenants.keys().cloned().collect();
+        self.note_ahead(&hello.known);
         let known: BTreeMap<&str, u64> =
             hello.known.iter().map(|known| (known.tenant.as_str(), known.digest)).collect();
         for tenant in &here {
@@ -456,6 +493,7 @@ impl Plan {
                     let has = vms.into_iter().map(|(vm, row)| (vm, row.wanted)).collect();
                     self.holds(host, tenant, &has);
                     self.tell_applied(host, tenant);
+                    self.has_queue(host, tenant, self.queue_version(host, tenant));
                 }
                 false => drop(dirty.insert(tenant.clone())),
             }
@@ -612,6 +650,7 @@ impl Plan {
             for (vm, (floors, ..)) in &vms {
                 writes.extend(self.allow(host, vm, tenant, floors));
             }
+            let queue = self.queue_version(host, tenant);
             let held = vms.values().any(|(.., wait)| wait.is_some());
             let stream = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut());
             let stream = stream.expect("the caller looked");
@@ -621,7 +660,7 @@ impl Plan {
             } else {
                 stream.waiting.remove(tenant);
             }
-            stream.sent.insert(tenant.clone(), Sent { version: state.version, vms });
+            stream.sent.insert(tenant.clone(), Sent { version: state.version, queue, vms });
             states.push(state);
         }
         Next::Send(writes, states)
@@ -653,6 +692,7 @@ impl Plan {
             let has =
                 sent.vms.iter().map(|(vm, (floors, ..))| (vm.clone(), floors.clone())).collect();
             self.holds(host, &answer.tenant, &has);
+            self.has_queue(host, &answer.tenant, sent.queue);
             for (vm, (_, generation, wait)) in sent.vms {
                 if wait.is_none() {
                     self.observe_vm(&vm, generation, Truth::True, "InForce", String::new());

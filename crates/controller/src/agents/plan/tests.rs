@@ -1,3 +1,5 @@
+mod queues;
+
 use super::*;
 use crate::state::{Action, Actor, Limits, Request, Role, State};
 use serde_json::{Value, json};
@@ -84,6 +86,7 @@ impl World {
             tenant: tenant.name.clone(),
             version: tenant.version,
             digest: tenant.digest(),
+            ..Known::default()
         });
         let hello = Hello { rate: 1_000_000_000, known: known.collect(), ..Hello::default() };
         let enrolment = self.enrolment(host).expect("it joined");
