@@ -298,6 +298,7 @@ impl Driver {
             if self.host.is_beat_due(now) {
                 // Also a first sight that got lost in the ring shows here.
                 self.count_use(now);
+                self.tell_use(now);
                 self.renew(now);
                 self.look_at_keys(false);
                 self.tend_feedback(now);

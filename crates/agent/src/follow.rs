@@ -7,12 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use weir_model::agent::AgentConfig;
-use weir_rpc::client::desk::{Desk, Done};
+use weir_model::status::TenantUse;
+use weir_rpc::client::desk::{Desk, Done, Report};
 use weir_rpc::client::follow::{Facts, Follower};
 use weir_rpc::client::{Trust, join as join_controller};
 use weir_rpc::home::Home;
 use weir_rpc::kept::Kept;
-use weir_rpc::messages::Tenant;
+use weir_rpc::messages::{Tenant, Used};
+use weir_units::{Span, Time};
 
 /// The files by which this host is known to its controller.
 pub(crate) fn home(file: &AgentConfig) -> Option<Home> {
@@ -25,6 +27,8 @@ pub(crate) struct Link {
     bell: OwnedFd,
     /// What is in force.
     kept: Kept,
+    /// When the controller was last told what tenants use.
+    reported: Time,
 }
 
 impl Link {
@@ -42,6 +46,7 @@ impl Link {
             program: env!("CARGO_PKG_VERSION").into(),
             rate: file.uplink.rate.0.as_bps(),
             control: file.listen.to_string(),
+            code_points: file.code_points.clone(),
         };
         let follower = Follower::new(&followed.address, home, facts, Arc::clone(&desk))?;
         let runtime = runtime()?;
@@ -49,7 +54,7 @@ impl Link {
             .name("controller".into())
             .spawn(move || runtime.block_on(follower.run()))
             .context("the thread that speaks to the controller could not be started")?;
-        Ok(Some(Self { desk, bell, kept }))
+        Ok(Some(Self { desk, bell, kept, reported: Time::ZERO }))
     }
 
     /// Readable when something may be wanted.
@@ -79,6 +84,24 @@ impl Link {
     /// Something else is in force.
     pub(crate) fn keep(&mut self, kept: Kept) {
         self.kept = kept;
+    }
+
+    /// Whether the controller is to be told what tenants use.
+    pub(crate) fn wants_usage(&self, now: Time) -> bool {
+        let every = self.desk.usage_every_ms();
+        every > 0 && now.since(self.reported) >= Span::from_millis(every.into())
+    }
+
+    /// Tells it.
+    pub(crate) fn report(&mut self, now: Time, tenants: Vec<TenantUse>) {
+        self.reported = now;
+        let used = |told: TenantUse| Used {
+            tenant: told.tenant,
+            sent: told.sent,
+            received: told.received,
+        };
+        let at_ms = now.as_nanos() / 1_000_000;
+        self.desk.report(Report { at_ms, used: tenants.into_iter().map(used).collect() });
     }
 
     /// How it stands with the controller, as counters.

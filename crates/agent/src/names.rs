@@ -40,6 +40,11 @@ pub(crate) fn check(file: &AgentConfig) -> Result<(), Mistake> {
                 "the controller says which VMs are here: remove all `[[vm]]`, or `[controller]`";
             Mistake::config("vm", what)
         })?;
+        sound(file.tenants.is_empty(), || {
+            let what = "the controller says which queues tenants have: remove all `[[tenant]]`, or \
+                        `[controller]`";
+            Mistake::config("tenant", what)
+        })?;
         for (field, path) in [("directory", &file.directory), ("key_file", &file.key_file)] {
             sound(path.as_os_str().is_empty(), || {
                 Mistake::config(field, "the controller gives this: remove it, or `[controller]`")

@@ -103,9 +103,14 @@ fn applied(world: &World, name: &str) -> (String, String, String) {
 
 /// The host's agent.toml, without VMs, and its join.
 fn join_host(world: &World, n: u32) {
+    join_host_with(world, n, "");
+}
+
+/// The same with one line more.
+fn join_host_with(world: &World, n: u32, line: &str) {
     let file: PathBuf = world.dir.join(format!("host{n}.toml"));
     let text = format!(
-        "instance = \"host{n}\"\nhost = \"host{n}\"\nlisten = \"10.255.0.{n}:7001\"\n\
+        "{line}\ninstance = \"host{n}\"\nhost = \"host{n}\"\nlisten = \"10.255.0.{n}:7001\"\n\
          run_dir = {:?}\nbpffs = {:?}\n\
          uplink = {{ interface = \"up\", rate = \"{UPLINK}Mbit\" }}\n\
          mechanism = {{ name = \"elasticswitch\", set = {{ scale = 0.1 }} }}\n\
@@ -141,12 +146,86 @@ fn until_floor(world: &World, sender: &Agent<'_>, mbit: u64) {
     });
 }
 
-/// A controller with two hosts that have joined, and VM a on the first, VM b on the second.
-fn begin(world: &World) -> (Controller, [Agent<'_>; 2]) {
+/// A controller on host 1.
+fn controller(world: &World) -> Controller {
     let (controller, client) = (world.dir.join("controller.toml"), world.dir.join("client.toml"));
     let (listen, names) = (AT.parse().unwrap(), ["10.255.0.1".to_owned()]);
     daemon::init(&controller, &client, listen, &names, &world.dir.join("data")).unwrap();
-    let running = Controller::start(world);
+    Controller::start(world)
+}
+
+/// Packets that passed the queue of a tenant of its own at the switch's port toward host 2.
+fn passed(world: &World) -> u64 {
+    let text = world.tc("switch", "-s class show dev sw2");
+    // Queue 0, which is shared, is 5745:10.
+    let of = text.lines().skip_while(|line| !line.starts_with("class htb 5745:11 ")).nth(1);
+    of.map_or(0, |line| line.split_whitespace().nth(3).unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_busy_tenants_packets_use_its_own_queues_as_the_controller_says_and_leave_them() {
+    let world = World::new();
+    let running = controller(&world);
+    let host = json!({"switch": "tor", "rate": format!("{UPLINK}Mbit"), "slots": 10});
+    let ports = json!([{"name": "sw1", "host": "host1"}, {"name": "sw2", "host": "host2"}]);
+    let address = format!("/run/netns/{}", world.ns("switch"));
+    let queues = json!({"codePoints": [10, 12], "interval": "1s"});
+    apply(
+        &world,
+        json!([
+            object("Topology", "default", json!({ "queues": queues })),
+            object("Host", "host1", host.clone()),
+            object("Host", "host2", host),
+            object(
+                "Switch",
+                "tor",
+                json!({"driver": "linux-tc", "address": address, "ports": ports})
+            ),
+            object("Tenant", "t", json!({})),
+        ]),
+    );
+    [1, 2].iter().for_each(|n| join_host_with(&world, *n, "code_points = [10, 12]"));
+    let agents = [world.start(1), world.start(2)];
+    apply(&world, json!([vm("a", 1, "port", 20), vm("b", 2, "port", 20)]));
+    until("both are applied", 60, || ["a", "b"].iter().all(|vm| applied(&world, vm).0 == "True"));
+    let (from, to) = (world.udp(1), world.udp(2));
+    to.set_nonblocking(true).unwrap();
+    let send = || {
+        for _ in 0..200 {
+            from.send_to(&[0xff; 1400], "10.0.0.2:9000").unwrap();
+        }
+        while to.recv(&mut [0; 1500]).is_ok() {}
+    };
+    until("its packets have a queue of their own", 60, || {
+        send();
+        passed(&world) > 100
+    });
+    let tenant = || agents.iter().map(|agent| agent.top().tenants.remove(0));
+    until("both hosts tag", 60, || {
+        send();
+        tenant().all(|told| told.code_point == 10)
+    });
+    // With the controller away all stays as it is.
+    running.stop();
+    let before = passed(&world);
+    until("packets pass there", 60, || {
+        send();
+        passed(&world) > before + 100
+    });
+    let running = Controller::start(&world);
+    apply(&world, json!([object("Tenant", "t", json!({"queue": "excluded"}))]));
+    until("its queue is gone", 60, || {
+        send();
+        !world.tc("switch", "class show dev sw2").contains("5745:11 ")
+    });
+    assert!(tenant().all(|told| told.code_point == 0), "no host tags");
+    agents.into_iter().for_each(Agent::stop);
+    running.stop();
+}
+
+/// A controller with two hosts that have joined, and VM a on the first, VM b on the second.
+fn begin(world: &World) -> (Controller, [Agent<'_>; 2]) {
+    let running = controller(world);
     let host = json!({"switch": "tor", "rate": format!("{UPLINK}Mbit"), "slots": 10});
     apply(
         world,

@@ -81,8 +81,9 @@ async fn stream(
         control,
         known: kept.known(),
         features: vec![NETWORKS.into()],
+        ..Hello::default()
     };
-    let first = FromAgent { hello: Some(hello), answers: Vec::new() };
+    let first = FromAgent { hello: Some(hello), ..FromAgent::default() };
     drop(say.send(first).await);
     let mut told = channel.follow(ReceiverStream::new(said)).await?;
     backoff.reset();
@@ -95,7 +96,7 @@ async fn stream(
             applied: true,
             ..Answer::default()
         });
-        let message_of = FromAgent { hello: None, answers: answers.collect() };
+        let message_of = FromAgent { answers: answers.collect(), ..FromAgent::default() };
         for tenant in &message.tenants {
             for local in tenant.vms.iter().filter_map(|vm| vm.local.as_ref()) {
                 println!("floor {} {} {}", tenant.name, local.floor_out, now().as_millis());

@@ -1,6 +1,7 @@
 //! The controller as a process: `weir controller`, and `weir controller init` before it.
 
 use crate::agents::{Fleet, Slot};
+use crate::binding::{Binding, Common, Drivers, Real};
 use crate::clock::Clock;
 use crate::engine::{self, Engine};
 use crate::http::{CONNECTIONS, Server, Shared, bind};
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use weir_model::controller::{ClientConfig, ControllerConfig};
 use weir_model::whereabouts;
+use weir_switch::Owner;
 use weir_wire::Keyring;
 
 /// Files in the data folder.
@@ -38,6 +40,8 @@ pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
 pub(crate) const CA_KEY: &str = "ca.key";
 /// The keys from which those of all pairs of hosts follow.
 const PAIRS: &str = "pairs.keys";
+/// Folder of the states of switches before Weir.
+const SWITCHES: &str = "switches";
 /// How long `init` and a restore wait for a former leader's lease to end.
 const LEAD_PATIENCE: Duration = Duration::from_secs(70);
 /// Wait of a leader that could not read what hosts may enforce.
@@ -344,7 +348,22 @@ pub async fn serve(
     config: &ControllerConfig,
     store: Box<dyn Store>,
     listener: TcpListener,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    serve_with(config, store, listener, stop, Arc::new(Real)).await
+}
+
+/// The same with other switches.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub async fn serve_with(
+    config: &ControllerConfig,
+    store: Box<dyn Store>,
+    listener: TcpListener,
     mut stop: watch::Receiver<bool>,
+    drivers: Arc<dyn Drivers>,
 ) -> Result<()> {
     let clock = Clock::start();
     let folder = &config.data_dir;
@@ -367,8 +386,14 @@ pub async fn serve(
     let (engine, view, running) = started.await??;
     let stopping = AtomicBool::new(false);
     let slot = Arc::new(Slot::default());
-    let leading =
-        tokio::spawn(lead(Arc::clone(&slot), ring, Arc::clone(&view), engine.clone(), clock));
+    let common = Common {
+        drivers,
+        owner: owner_of(config)?,
+        saves: folder.join(SWITCHES),
+        standing: engine.standing(),
+    };
+    let leader = Leading { ring, view: Arc::clone(&view), engine: engine.clone(), clock, common };
+    let leading = tokio::spawn(leader.lead(Arc::clone(&slot)));
     let ended = engine.standing();
     let shared = Shared { view, engine, metrics, clock, fleet: slot, authority, stopping };
     let address = listener.local_addr()?;
@@ -399,35 +424,73 @@ async fn writer_ends(mut standing: watch::Receiver<Standing>) {
     while standing.changed().await.is_ok() {}
 }
 
-/// While this process leads, agents are told what is wanted of them.
-async fn lead(slot: Arc<Slot>, ring: Keyring, view: Arc<View>, engine: Engine, clock: Clock) {
-    let mut standing = engine.standing();
-    loop {
-        let present = standing.borrow_and_update().clone();
-        if let Standing::Leads { .. } = present {
-            match Fleet::new(ring.clone(), Arc::clone(&view), engine.clone(), clock).await {
-                Ok(fleet) => {
-                    let fleet = Arc::new(fleet);
-                    let following = tokio::spawn(Arc::clone(&fleet).run());
-                    slot.set(Some(Arc::clone(&fleet)));
-                    let others = |now: &Standing| *now != present;
-                    drop(standing.wait_for(others).await);
-                    slot.set(None);
-                    fleet.close();
-                    following.abort();
-                    continue;
-                }
-                Err(error) => {
-                    tracing::error!("agents are not told: {error}");
-                    tokio::time::sleep(FLEET_AGAIN).await;
-                    continue;
+/// A task that ends with this.
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What a process does while it leads.
+struct Leading {
+    ring: Keyring,
+    view: Arc<View>,
+    engine: Engine,
+    clock: Clock,
+    common: Common,
+}
+
+impl Leading {
+    /// While this process leads, agents are told what is wanted of them, and tenants are bound to queues.
+    async fn lead(self, slot: Arc<Slot>) {
+        let mut standing = self.engine.standing();
+        loop {
+            let present = standing.borrow_and_update().clone();
+            if let Standing::Leads { .. } = present {
+                let Self { ring, view, engine, clock, common } = &self;
+                match Fleet::new(ring.clone(), Arc::clone(view), engine.clone(), *clock).await {
+                    Ok(fleet) => {
+                        let fleet = Arc::new(fleet);
+                        let following = Task(tokio::spawn(Arc::clone(&fleet).run()));
+                        let (view, common) = (Arc::clone(view), common.clone());
+                        let binding =
+                            Binding::new(Arc::clone(&fleet), view, engine.clone(), *clock, common);
+                        let binding = Task(tokio::spawn(binding.run()));
+                        slot.set(Some(Arc::clone(&fleet)));
+                        let others = |now: &Standing| *now != present;
+                        drop(standing.wait_for(others).await);
+                        slot.set(None);
+                        fleet.close();
+                        drop((following, binding));
+                        continue;
+                    }
+                    Err(error) => {
+                        tracing::error!("agents are not told: {error}");
+                        tokio::time::sleep(FLEET_AGAIN).await;
+                        continue;
+                    }
                 }
             }
-        }
-        if standing.changed().await.is_err() {
-            return;
+            if standing.changed().await.is_err() {
+                return;
+            }
         }
     }
+}
+
+/// The mark that this cloud's controllers leave on switches: of the keys that they have in common.
+fn owner_of(config: &ControllerConfig) -> Result<Owner> {
+    let name = match &config.switch_owner {
+        Some(name) => name.clone(),
+        None => {
+            let ring = config.data_dir.join(PAIRS);
+            let octets = fs::read(&ring).with_context(|| format!("{}", ring.display()))?;
+            format!("weir-{}", &hex(digest(&SHA256, &octets).as_ref())[..10])
+        }
+    };
+    Owner::new(&name).map_err(|error| anyhow::anyhow!("switch_owner: {error}"))
 }
 
 /// The keys from which those of all pairs of hosts follow. Drawn if there are none.

@@ -6,13 +6,15 @@
 //! Approach  [`state`] is a machine without I/O: requests in, answers and records out. [`engine`] is the
 //!           one thread that drives it: it writes the records of many requests in one synced commit of
 //!           the [`store`], publishes them to the [`view`], and then answers. [`http`] is the API.
-//!           `agents` tells the agents of hosts what is wanted of them.
+//!           `agents` tells the agents of hosts what is wanted of them. [`binding`] binds tenants to queues
+//!           of switches.
 //! Promises  What was acknowledged is there after `kill -9` and after a power cut. A refused request
 //!           changes nothing and says which field is to blame and why.
 //! Not here  What fits on a link, and where VMs are placed: see `weir-core`. Objects: see
 //!           `weir_model::objects`.
 
 mod agents;
+pub mod binding;
 pub mod client;
 pub mod clock;
 pub mod daemon;

@@ -1,13 +1,12 @@
 //! Agents over real TLS: they join, follow, and are refused.
 
 use crate::harness::{Controller, Folder, done, object};
+use crate::hosts::{Agent, apply, condition, floor, joined, runtime, token, try_join, until, vm};
 use hyper::Method;
 use serde_json::{Value, json};
-use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_controller::clock::Clock;
 use weir_controller::roots::{self, Step};
@@ -16,133 +15,12 @@ use weir_rpc::client::desk::Desk;
 use weir_rpc::client::follow::{Facts, Follower};
 use weir_rpc::client::{Channel, Server, Trust, join, tls};
 use weir_rpc::home::Home;
-use weir_rpc::kept::Kept;
 use weir_rpc::messages::{FromAgent, Hello};
-
-/// How long something may take that takes milliseconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A host whose agent takes up whatever it is told.
-struct Agent {
-    home: Home,
-    kept: Arc<Mutex<Kept>>,
-    runtime: Option<Runtime>,
-}
-
-impl Agent {
-    /// Follows with what is on the disk, as an agent that was started.
-    fn start(server: &str, home: &Home, number: usize) -> Self {
-        Self::start_with(server, home, number, |follower| follower)
-    }
-
-    fn start_with(
-        server: &str,
-        home: &Home,
-        number: usize,
-        change: impl Fn(Follower) -> Follower,
-    ) -> Self {
-        let (ring, bell) = mpsc::channel();
-        let desk = Arc::new(Desk::new(move || {
-            // The loop ends with the test.
-            let _ = ring.send(());
-        }));
-        let kept = Arc::new(Mutex::new(home.kept().expect("it joined")));
-        let (there, inside) = (Arc::clone(&desk), Arc::clone(&kept));
-        std::thread::spawn(move || {
-            while bell.recv().is_ok() {
-                let tenants = there.take();
-                let mut kept = inside.lock().expect("nobody panics");
-                *kept = kept.with(&tenants);
-                drop(kept);
-                there.answer(tenants.into_iter().map(|tenant| (tenant, Ok(()))));
-            }
-        });
-        let control = format!("127.0.0.1:{}", 7001 + number);
-        let facts = Facts { program: "test".into(), rate: 1_000_000_000, control };
-        let follower = Follower::new(server, home.clone(), facts, desk).expect("it joined");
-        let follower = change(follower);
-        let runtime = runtime();
-        runtime.spawn(follower.run());
-        Self { home: home.clone(), kept, runtime: Some(runtime) }
-    }
-
-    /// Mbit/s out that are in force for a VM of this host.
-    fn floor(&self, vm: &str) -> Option<u64> {
-        floor(&self.kept.lock().expect("nobody panics"), vm)
-    }
-
-    /// As `kill -9`: no word to anybody.
-    fn kill(mut self) -> Home {
-        self.runtime.take().expect("it runs").shutdown_background();
-        self.home.clone()
-    }
-}
-
-fn runtime() -> Runtime {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(1).enable_all().build().expect("a runtime")
-}
-
-fn floor(kept: &Kept, vm: &str) -> Option<u64> {
-    let mut all = kept.tenants.values().flat_map(|tenant| &tenant.vms);
-    let found = all.find(|one| one.name == vm)?;
-    Some(found.local.as_ref()?.floor_out / 1_000_000)
-}
-
-/// Waits until something holds; how long does not matter.
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let clock = Clock::start();
-    while !holds() {
-        assert!(clock.running() < PATIENCE, "not in time: {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
-}
 
 fn cloud() -> Value {
     let host = json!({"switch": "tor", "rate": "1Gbit", "slots": 100});
     let hosts = ["h0", "h1"].map(|name| object("Host", name, host.clone()));
     json!({"items": [hosts[0], hosts[1], object("Tenant", "gold", json!({}))]})
-}
-
-fn vm(name: &str, host: &str, floor: &str) -> Value {
-    let network = json!({"port": format!("p-{name}"), "addresses": ["10.0.0.1"]});
-    let floor = json!({"out": floor, "in": floor});
-    let spec = json!({"tenant": "gold", "host": host, "floor": floor, "network": network});
-    object("VM", name, spec)
-}
-
-fn apply(controller: &Controller, items: Value) {
-    done(controller.client().send(Method::POST, "/api/v1/apply", &items).expect("it answers"));
-}
-
-fn token(controller: &Controller, host: &str, millis: u64) -> String {
-    let expires = Clock::start().now().plus_millis(millis).to_string();
-    let name = format!("host-{host}");
-    let wanted = json!({"name": name, "role": "host", "host": host, "expires": expires});
-    let made = controller.client().send(Method::POST, "/api/v1/tokens", &wanted);
-    let made = done(made.expect("it answers"));
-    made["token"].as_str().expect("the secret").to_owned()
-}
-
-fn condition(controller: &Controller, path: &str, name: &str) -> Value {
-    let object = controller.client().get(&format!("/api/v1/{path}")).expect("it answers").json();
-    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    all.into_iter().find(|condition| condition["type"] == name).unwrap_or_default()
-}
-
-fn try_join(controller: &Controller, home: &Home, host: &str, token: &str) -> Result<(), String> {
-    let ca = std::fs::read_to_string(&controller.first.ca).expect("it was made");
-    let trust = Trust::Roots(ca);
-    let joined = join(home, &controller.server, &trust, host, token);
-    runtime().block_on(joined).map(drop).map_err(|error| error.to_string())
-}
-
-fn joined(controller: &Controller, folder: &Path, host: &str) -> Home {
-    let home = Home::new(folder.join(host));
-    let secret = token(controller, host, 60_000);
-    try_join(controller, &home, host, &secret).expect("it may");
-    home
 }
 
 #[test]
@@ -240,7 +118,7 @@ fn introduce(controller: &Controller, home: &Home, hello: Hello) -> Result<(), S
         let server = Server::parse(&controller.server).expect("an address");
         let channel = Channel::connect(&server, Arc::new(config)).await;
         let mut channel = channel.map_err(|error| error.to_string())?;
-        let first = FromAgent { hello: Some(hello), answers: Vec::new() };
+        let first = FromAgent { hello: Some(hello), ..FromAgent::default() };
         let stream = channel.follow(tokio_stream::iter([first])).await;
         let mut stream = stream.map_err(|error| error.to_string())?;
         stream.message().await.map(drop).map_err(|status| status.to_string())
@@ -270,7 +148,7 @@ fn an_agent_of_another_version_and_one_without_a_certificate_are_told_so() {
         let config = tls(&Trust::Roots(ca), None).expect("sound");
         let server = Server::parse(&controller.server).expect("an address");
         let mut channel = Channel::connect(&server, Arc::new(config)).await.expect("TLS alone");
-        let first = FromAgent { hello: Some(hello()), answers: Vec::new() };
+        let first = FromAgent { hello: Some(hello()), ..FromAgent::default() };
         channel.follow(tokio_stream::iter([first])).await.expect_err("a stranger").to_string()
     });
     assert!(error.contains("show the certificate"), "{error}");
@@ -353,7 +231,8 @@ fn a_certificate_is_renewed_when_its_time_has_come_and_not_before() {
     let ends = || home.proof().expect("whole").expect("it joined").identity.until.as_millis();
     let mut all = vec![ends()];
     let left = HOST_LIFE - AFTER;
-    let agent = Agent::start_with(&controller.server, &home, 0, |one| one.renewing_before(left));
+    let agent =
+        Agent::start_with(&controller.server, &home, 0, &[], |one| one.renewing_before(left));
     until("it has renewed three times", || {
         if *all.last().expect("the first") != ends() {
             all.push(ends());
@@ -377,7 +256,8 @@ fn a_host_renews_at_half_of_its_certificates_life() {
     let made = ends().as_millis() - HOST_LIFE;
     let begins = Clock::start().now().as_millis();
     assert!(made <= begins, "the life of a certificate is that of the controller's constant");
-    let facts = Facts { program: "test".into(), rate: 1, control: "127.0.0.1:7001".into() };
+    let control = "127.0.0.1:7001".into();
+    let facts = Facts { program: "test".into(), rate: 1, control, code_points: Vec::new() };
     let desk = Arc::new(Desk::new(|| {}));
     let follower = Follower::new(&controller.server, home.clone(), facts, desk).expect("it joined");
     assert_eq!(follower.renews_before(), HOST_LIFE / 2);

@@ -2,5 +2,7 @@
 
 mod agents;
 mod api;
+mod binding;
 mod harness;
+mod hosts;
 mod power;

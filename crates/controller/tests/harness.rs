@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::watch;
+use weir_controller::binding::{Drivers, Real};
 use weir_controller::client::{Client, Reply};
 use weir_controller::store::Store;
 use weir_controller::store::redb::RedbStore;
@@ -37,6 +39,7 @@ pub(crate) struct Controller {
     pub(crate) server: String,
     pub(crate) first: ClientConfig,
     pub(crate) config: ControllerConfig,
+    drivers: Arc<dyn Drivers>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
     _folder: Folder,
@@ -52,6 +55,15 @@ impl Controller {
         set: impl FnOnce(&mut ControllerConfig),
         wrap: impl FnOnce(RedbStore) -> Box<dyn Store>,
     ) -> Self {
+        Self::with_drivers(set, wrap, Arc::new(Real))
+    }
+
+    /// The same with something between the controller and its switches.
+    pub(crate) fn with_drivers(
+        set: impl FnOnce(&mut ControllerConfig),
+        wrap: impl FnOnce(RedbStore) -> Box<dyn Store>,
+        drivers: Arc<dyn Drivers>,
+    ) -> Self {
         let folder = Folder::new();
         let (file, client) = (folder.0.join("controller.toml"), folder.0.join("client.toml"));
         let any = "127.0.0.1:0".parse().expect("an address");
@@ -62,9 +74,9 @@ impl Controller {
         let text = std::fs::read_to_string(client).expect("it was made");
         let first: ClientConfig = toml::from_str(&text).expect("it is ours");
         let store = wrap(RedbStore::open(&daemon::store_path(&config)).expect("it was made"));
-        let (stop, port, thread) = launch(&config, store);
+        let (stop, port, thread) = launch(&config, store, Arc::clone(&drivers));
         let server = format!("https://127.0.0.1:{port}");
-        Self { server, first, config, stop, thread: Some(thread), _folder: folder }
+        Self { server, first, config, drivers, stop, thread: Some(thread), _folder: folder }
     }
 
     /// Ends it and starts another one at the same port with the same store.
@@ -73,7 +85,7 @@ impl Controller {
         let port = self.server.rsplit(':').next().expect("a port").parse().expect("a number");
         self.config.listen.set_port(port);
         let store = RedbStore::open(&daemon::store_path(&self.config)).expect("it is closed");
-        let (stop, _, thread) = launch(&self.config, Box::new(store));
+        let (stop, _, thread) = launch(&self.config, Box::new(store), Arc::clone(&self.drivers));
         (self.stop, self.thread) = (stop, Some(thread));
     }
 
@@ -107,6 +119,7 @@ impl Controller {
 fn launch(
     config: &ControllerConfig,
     store: Box<dyn Store>,
+    drivers: Arc<dyn Drivers>,
 ) -> (watch::Sender<bool>, u16, JoinHandle<()>) {
     let stop = watch::Sender::new(false);
     let (told, port) = std::sync::mpsc::channel();
@@ -117,7 +130,8 @@ fn launch(
         runtime.block_on(async {
             let listener = http::bind(settings.listen).await.expect("a free port");
             told.send(listener.local_addr().expect("it is bound").port()).expect("it waits");
-            daemon::serve(&settings, store, listener, until).await.expect("it serves");
+            let served = daemon::serve_with(&settings, store, listener, until, drivers).await;
+            served.expect("it serves");
         });
     });
     (stop, port.recv().expect("it starts"), thread)

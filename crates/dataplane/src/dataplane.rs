@@ -659,8 +659,12 @@ fn open_shaper(
 /// Gives back the roots of uplinks that an earlier agent took and this one does not need, all but
 /// `kept`.
 fn give_back_roots(journal: &mut Journal, kept: Option<&Deed>) -> Result<(), Error> {
-    let over: Vec<Deed> =
-        journal.deeds.iter().filter(|d| d.rooted().is_some() && Some(*d) != kept).cloned().collect();
+    let over: Vec<Deed> = journal
+        .deeds
+        .iter()
+        .filter(|d| d.rooted().is_some() && Some(*d) != kept)
+        .cloned()
+        .collect();
     for uplink in over.iter().filter_map(Deed::rooted).filter(|uplink| uplink.is_there()) {
         shaper::release(&uplink.device())?;
     }

@@ -37,6 +37,10 @@ pub struct ControllerConfig {
     /// How long a reservation in its last phase stays visible. Default `1h`, as 3600 s.
     #[serde(default = "hour")]
     pub keep_reservations: SpanText,
+    /// The mark on switches of this cloud's controllers, the same for all of them: 1 to 16 of a-z, 0-9
+    /// and -. Default: one that follows from `pairs.keys`, so name one before these keys are replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch_owner: Option<String>,
     /// Files for `etcds://`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_tls: Option<EtcdTls>,
@@ -136,8 +140,18 @@ impl ControllerConfig {
     /// A configuration with the usual bounds.
     pub fn new(listen: SocketAddr, names: Vec<String>, data_dir: PathBuf) -> Self {
         let (history, audit, keep_reservations) = (history(), audit(), hour());
-        let (store, lease, etcd_tls) = (None, lease(), None);
-        Self { listen, names, data_dir, store, lease, etcd_tls, history, audit, keep_reservations }
+        Self {
+            listen,
+            names,
+            data_dir,
+            store: None,
+            lease: lease(),
+            history,
+            audit,
+            keep_reservations,
+            switch_owner: None,
+            etcd_tls: None,
+        }
     }
 
     /// Where etcd is, if the records are there. [`ControllerConfig::check`] refuses what is none.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use weir_model::agent::{
-    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, HoseConfig, VmConfig, WindowBudget,
-    WindowClass,
+    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, HoseConfig, TenantConfig, VmConfig,
+    WindowBudget, WindowClass,
 };
 use weir_model::net::{Mac, Prefix};
 use weir_model::text::{RateText, SizeText};
@@ -51,6 +51,7 @@ impl Kept {
             tenant: tenant.name.clone(),
             version: tenant.version,
             digest: tenant.digest(),
+            queue: tenant.queue.as_ref().map_or(0, |queue| queue.version),
         };
         self.tenants.values().map(known).collect()
     }
@@ -86,6 +87,29 @@ impl Kept {
     pub fn vms(&self) -> Result<Vec<VmConfig>, String> {
         let here = self.vms_of_all().filter_map(|(_, vm)| Some((vm, vm.local.as_ref()?)));
         here.map(|(vm, local)| config(vm, local)).collect()
+    }
+
+    /// Tenants' queues on switches, as sections of `agent.toml`.
+    ///
+    /// # Errors
+    ///
+    /// A code point has more than 6 bits.
+    pub fn queues(&self) -> Result<Vec<TenantConfig>, String> {
+        let of = |tenant: &Tenant| {
+            let queue = tenant.queue.as_ref()?;
+            let (name, version) = (tenant.name.clone(), queue.version);
+            let wrong = || format!("tenant `{name}`: {} is no code point", queue.code_point);
+            let point = u8::try_from(queue.code_point).ok().filter(|point| *point < 64);
+            let section = |code_point| TenantConfig {
+                name: name.clone(),
+                version,
+                code_point,
+                free: queue.free,
+                why: None,
+            };
+            Some(point.map(section).ok_or_else(wrong))
+        };
+        self.tenants.values().filter_map(of).collect()
     }
 
     /// The text of a key file: the keys that this host shares with each of the others.
@@ -226,6 +250,7 @@ fn window_budget(vm: &Vm, budget: &Budget) -> Result<WindowBudget, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::Queue;
     use serde_json::json;
 
     fn vm(name: &str, number: u32, host: &str) -> Vm {
@@ -247,7 +272,7 @@ mod tests {
     }
 
     fn tenant(name: &str, version: u64, vms: Vec<Vm>, hosts: Vec<Peer>) -> Tenant {
-        Tenant { name: name.into(), version, vms, hosts }
+        Tenant { name: name.into(), version, vms, hosts, queue: None }
     }
 
     fn kept() -> Kept {
@@ -351,6 +376,24 @@ mod tests {
         let kept = kept().with(&[tenant("red", 8, vec![later], Vec::new())]);
         let error = kept.vms().expect_err("not known");
         assert_eq!(error, "vm `a`: translation `swift` is not known to this agent: update it");
+    }
+
+    #[test]
+    fn queues_are_those_of_the_state_and_survive_the_disk() {
+        let mut state = tenant("red", 8, vec![vm("a", 1, "h0")], Vec::new());
+        state.queue = Some(Queue { version: 3, code_point: 10, free: true });
+        let kept = kept().with(&[state.clone()]);
+        let text = serde_json::to_string(&kept).expect("plain data");
+        let kept: Kept = serde_json::from_str(&text).expect("the same");
+        let queues = kept.queues().expect("sound");
+        let [red] = &queues[..] else { panic!("blue has none: {queues:?}") };
+        assert_eq!(
+            (red.name.as_str(), red.version, red.code_point, red.free),
+            ("red", 3, 10, true)
+        );
+        state.queue = Some(Queue { version: 4, code_point: 64, free: false });
+        let error = kept.with(&[state]).queues().expect_err("7 bits");
+        assert_eq!(error, "tenant `red`: 64 is no code point");
     }
 
     #[test]

@@ -63,6 +63,26 @@ pub struct FromAgent {
     /// What became of tenants' states.
     #[prost(message, repeated, tag = "2")]
     pub answers: Vec<Answer>,
+    /// What tenants with VMs here used of the network card, if the controller asked for it.
+    #[prost(message, repeated, tag = "3")]
+    pub used: Vec<Used>,
+    /// When that was counted, by a clock of the agent that only grows, ms.
+    #[prost(uint64, tag = "4")]
+    pub used_at_ms: u64,
+}
+
+/// What a tenant used of a host's network card since the agent began. It begins anew with the agent.
+#[derive(Clone, PartialEq, Message)]
+pub struct Used {
+    /// Name of the tenant.
+    #[prost(string, tag = "1")]
+    pub tenant: String,
+    /// Octets that left the host.
+    #[prost(uint64, tag = "2")]
+    pub sent: u64,
+    /// Octets that came.
+    #[prost(uint64, tag = "3")]
+    pub received: u64,
 }
 
 /// An agent introduces itself.
@@ -86,6 +106,9 @@ pub struct Hello {
     /// What the agent knows beyond the first version of these messages. See `NETWORKS`.
     #[prost(string, repeated, tag = "40")]
     pub features: Vec<String>,
+    /// Code points that tenants may be tagged with here. None: the agent does not tag.
+    #[prost(uint32, repeated, tag = "6")]
+    pub code_points: Vec<u32>,
 }
 
 /// The state of a tenant that a host has in force.
@@ -100,6 +123,9 @@ pub struct Known {
     /// FNV-1a of the state without its version.
     #[prost(fixed64, tag = "3")]
     pub digest: u64,
+    /// Version of the order of the tenant's queue; 0: there is none.
+    #[prost(uint64, tag = "4")]
+    pub queue: u64,
 }
 
 /// What became of a tenant's state.
@@ -131,6 +157,9 @@ pub struct FromController {
     /// Certificates of all authorities that the host has to trust, PEM. Empty if they are as before.
     #[prost(string, tag = "2")]
     pub roots: String,
+    /// How often the host tells what tenants use, ms; 0: never. Absent: as before, at first never.
+    #[prost(uint32, optional, tag = "3")]
+    pub usage_every_ms: Option<u32>,
 }
 
 /// What one host has to know of a tenant. Without VMs: the tenant is no longer on the host.
@@ -148,6 +177,24 @@ pub struct Tenant {
     /// The other hosts of these VMs.
     #[prost(message, repeated, tag = "4")]
     pub hosts: Vec<Peer>,
+    /// Its queue on switches. Absent: the shared one, as if the tenant never had another.
+    #[prost(message, optional, tag = "5")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
+}
+
+/// What hosts do for a tenant's queue on switches.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Queue {
+    /// Version of the order: it grows.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// The code point of packets between VMs of the tenant; 0 is the shared queue's.
+    #[prost(uint32, tag = "2")]
+    pub code_point: u32,
+    /// Whether its VMs may send to each other as much as the uplink lets them.
+    #[prost(bool, tag = "3")]
+    pub free: bool,
 }
 
 /// A VM.

@@ -16,6 +16,7 @@ pub mod file;
 mod limit;
 pub mod linux;
 mod managed;
+pub mod object;
 mod saves;
 pub mod sonic;
 

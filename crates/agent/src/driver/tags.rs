@@ -78,6 +78,17 @@ impl Driver {
         }
     }
 
+    /// Tells the controller what tenants used, as often as it asked for it.
+    pub(super) fn tell_use(&mut self, now: Time) {
+        if !self.link.as_ref().is_some_and(|link| link.wants_usage(now)) {
+            return;
+        }
+        let tenants = self.told_tenants();
+        if let Some(link) = &mut self.link {
+            link.report(now, tenants);
+        }
+    }
+
     /// Writes the tags that changed.
     pub(super) fn write_tags(
         &mut self,

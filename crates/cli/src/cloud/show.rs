@@ -103,7 +103,8 @@ fn header(kind: Kind) -> &'static [&'static str] {
         Kind::Topology => &["NAME", "ROUTING", "HEADROOM", "STATE", "WHY"],
         Kind::Host => &["NAME", "SWITCH", "RATE", "SLOTS", "USE", "STATE", "WHY"],
         Kind::Link => &["NAME", "LOWER", "UPPER", "RATE", "USE", "STATE", "WHY"],
-        Kind::Tenant => &["NAME", "PRIORITY", "STATE", "WHY"],
+        Kind::Switch => &["NAME", "DRIVER", "ADDRESS", "PORTS", "STATE", "WHY"],
+        Kind::Tenant => &["NAME", "PRIORITY", "TAG", "STATE", "WHY"],
         Kind::Vm => &["NAME", "TENANT", "HOST", "OUT", "IN", "STATE", "WHY"],
         Kind::Reservation => &["NAME", "TENANT", "VMS", "PHASE", "EXPIRES", "STATE", "WHY"],
     }
@@ -118,7 +119,16 @@ fn row(kind: Kind, object: &Value) -> Vec<String> {
         }
         Kind::Host => ["switch", "rate", "slots", "state"].map(|key| text_of(&spec[key])).to_vec(),
         Kind::Link => ["lower", "upper", "rate", "state"].map(|key| text_of(&spec[key])).to_vec(),
-        Kind::Tenant => vec![text_of(&spec["priority"])],
+        Kind::Switch => vec![
+            text_of(&spec["driver"]),
+            text_of(&spec["address"]),
+            spec["ports"].as_array().map_or(0, Vec::len).to_string(),
+        ],
+        // Of one in the shared queue there is none.
+        Kind::Tenant => {
+            let tag = &status["queue"]["tag"];
+            vec![text_of(&spec["priority"]), text_of(if *tag == 0 { &Value::Null } else { tag })]
+        }
         Kind::Vm => vec![
             text_of(&spec["tenant"]),
             text_of(&status["host"]),
@@ -179,6 +189,12 @@ pub(crate) fn describe(args: &args::Named) -> Result<u8> {
     }
     if let Some(host) = object["status"]["host"].as_str() {
         outln!("host: {host}")?;
+    }
+    let queue = &object["status"]["queue"];
+    if !queue.is_null() {
+        let free = if queue["free"] == true { "not limited to its floors" } else { "limited" };
+        let (tag, version) = (text_of(&queue["tag"]), text_of(&queue["version"]));
+        outln!("told to hosts: code point {tag}, {free}, version {version}")?;
     }
     outln!("conditions:")?;
     let mut grid = Grid::new(&["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"], 5);

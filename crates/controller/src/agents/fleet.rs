@@ -1,19 +1,19 @@
 //! Drives the plan: changes of objects come in, conditions and records go out, streams are woken.
 
-use super::plan::{Next, Plan, Stranger};
+use super::plan::{InForce, Next, Plan, Stranger};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::problem::Problem;
 use crate::state::{Action, Actor, Observation, Request, Role};
 use crate::store::{Table, Write};
 use crate::view::View;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use weir_model::objects::Kind;
-use weir_rpc::messages::{Answer, Hello, Tenant};
+use weir_rpc::messages::{Answer, Hello, Tenant, Used};
 use weir_wire::Keyring;
 
 /// How often the plan is asked what time asks for.
@@ -24,6 +24,9 @@ const GATHER: Duration = Duration::from_millis(20);
 const MOST: usize = 1000;
 /// How long nothing is tried after the store failed.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Objects that agents hear of, those first on which others depend.
+const KINDS: [Kind; 3] = [Kind::Host, Kind::Tenant, Kind::Vm];
 
 /// All agents.
 pub(crate) struct Fleet {
@@ -38,6 +41,18 @@ pub(crate) struct Fleet {
     clock: Clock,
     /// Another process leads: streams have to end.
     closed: AtomicBool,
+    /// Orders of queues came into force.
+    in_force: Notify,
+    usage: Mutex<BTreeMap<String, Report>>,
+    /// How often agents tell what tenants use, ms; 0: never.
+    usage_every_ms: AtomicU32,
+}
+
+/// What a host said that its tenants used: when, by its own clock, and each tenant's octets out and in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) at_ms: u64,
+    pub(crate) used: BTreeMap<String, [u64; 2]>,
 }
 
 /// The fleet, while this process leads.
@@ -81,7 +96,7 @@ impl Fleet {
             may.push((key.to_owned(), value.to_vec()));
             true
         })?;
-        let (objects, revision) = view.all(&[Kind::Host, Kind::Vm]);
+        let (objects, revision) = view.all(&KINDS);
         let plan = Plan::new(ring, &objects, may, revision, clock.now());
         let plan = plan.map_err(|what| anyhow::anyhow!("the store is damaged: {what}"))?;
         Ok(Self {
@@ -93,6 +108,9 @@ impl Fleet {
             engine,
             clock,
             closed: AtomicBool::new(false),
+            in_force: Notify::new(),
+            usage: Mutex::default(),
+            usage_every_ms: AtomicU32::new(0),
         })
     }
 
@@ -115,9 +133,7 @@ impl Fleet {
         loop {
             let from = self.lock().revision();
             let now = self.clock.now();
-            let is_ours = |stored: &crate::state::Stored| {
-                matches!(stored.object.kind(), Kind::Host | Kind::Vm)
-            };
+            let is_ours = |stored: &crate::state::Stored| KINDS.contains(&stored.object.kind());
             let reached = match self.view.after(from, is_ours) {
                 Ok((events, reached)) => {
                     self.with(|plan| {
@@ -130,7 +146,7 @@ impl Fleet {
                 }
                 Err(_) => {
                     tracing::warn!("changes came faster than agents are told: starting over");
-                    let (objects, revision) = self.view.all(&[Kind::Host, Kind::Vm]);
+                    let (objects, revision) = self.view.all(&KINDS);
                     self.with(|plan| plan.reload(&objects, revision, now));
                     revision
                 }
@@ -219,6 +235,8 @@ impl Fleet {
         let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
         if bells.get(host).is_some_and(|bell| Arc::ptr_eq(bell, &attached.bell)) {
             bells.remove(host);
+            // What a silent host used is not known.
+            self.usage.lock().unwrap_or_else(PoisonError::into_inner).remove(host);
         }
     }
 
@@ -267,13 +285,65 @@ impl Fleet {
         self.with(|plan| plan.unsent(host, id));
     }
 
+    // -- queues of tenants ----------------------------------------------------------------------
+
+    /// From now on agents tell what tenants use, so often; 0: no more.
+    pub(crate) fn want_usage(&self, every_ms: u32) {
+        if self.usage_every_ms.swap(every_ms, Ordering::Relaxed) != every_ms {
+            let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+            bells.values().for_each(|bell| bell.notify_one());
+        }
+    }
+
+    pub(crate) fn usage_every_ms(&self) -> u32 {
+        self.usage_every_ms.load(Ordering::Relaxed)
+    }
+
+    /// A host says what its tenants used.
+    pub(crate) fn used(&self, host: &str, at_ms: u64, used: &[Used]) {
+        let of = |used: &Used| (used.tenant.clone(), [used.sent, used.received]);
+        let report = Report { at_ms, used: used.iter().map(of).collect() };
+        let mut usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        usage.insert(host.into(), report);
+    }
+
+    /// What hosts said last, by host.
+    pub(crate) fn usage(&self) -> BTreeMap<String, Report> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until orders of queues have come into force.
+    pub(crate) async fn has_in_force(&self) {
+        self.in_force.notified().await;
+    }
+
+    /// Those since the last call; with `all` everything that is in force.
+    pub(crate) fn take_in_force(&self, all: bool) -> Vec<InForce> {
+        let mut plan = self.lock();
+        if all { plan.all_in_force() } else { plan.take_in_force() }
+    }
+
+    /// Tenants of whose queues hosts know newer orders than this controller.
+    pub(crate) fn take_ahead(&self) -> BTreeSet<String> {
+        self.lock().take_ahead()
+    }
+
+    /// Hosts whose agents cannot tag with one of these code points.
+    pub(crate) fn cannot_tag(&self, points: &BTreeSet<u8>) -> BTreeSet<String> {
+        self.lock().cannot_tag(points)
+    }
+
     /// Does something with the plan, and passes on what came of it.
     fn with<T>(&self, act: impl FnOnce(&mut Plan) -> T) -> T {
         let mut plan = self.lock();
         let out = act(&mut plan);
         let woken = plan.take_woken();
         let has_news = plan.has_news();
+        let has_queues = plan.has_in_force();
         drop(plan);
+        if has_queues {
+            self.in_force.notify_one();
+        }
         if !woken.is_empty() {
             let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
             for host in woken {

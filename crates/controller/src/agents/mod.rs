@@ -12,5 +12,5 @@ mod plan;
 mod request;
 mod serve;
 
-pub(crate) use fleet::{Fleet, Slot};
+pub(crate) use fleet::{Fleet, Report, Slot};
 pub(crate) use serve::connection;

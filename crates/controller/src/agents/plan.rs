@@ -14,11 +14,13 @@
 //! Not here  Sockets, clocks, the disk: see `fleet`. What is free on a link: see `core::ledger`.
 
 mod bounds;
+mod queues;
 mod states;
 
 use super::floors::Floors;
 use crate::state::{EventKind, Observation, Rooms, Stored};
 use crate::store::{Table, Write};
+use queues::order_of;
 use states::row_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,7 +28,7 @@ use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{HostState, Kind, Spec, Truth, VmSpec};
 use weir_model::text::show_rate;
-use weir_rpc::messages::{Answer, Hello, NETWORKS, Tenant};
+use weir_rpc::messages::{Answer, Hello, NETWORKS, Queue, Tenant};
 use weir_units::Rate;
 use weir_wire::Keyring;
 
@@ -54,6 +56,8 @@ struct VmRow {
 struct TenantRow {
     version: u64,
     vms: BTreeSet<String>,
+    /// What its hosts are to do for its queue on switches, once it had one of its own.
+    queue: Option<Queue>,
 }
 
 /// What a host may enforce for a VM.
@@ -68,6 +72,8 @@ struct May {
 #[derive(Debug)]
 struct Sent {
     version: u64,
+    /// Version of what it says of the tenant's queue.
+    queue: u64,
     /// Floors, the generation of the spec, and why a raise waits.
     vms: BTreeMap<String, (Floors, u64, Option<String>)>,
 }
@@ -100,6 +106,10 @@ struct HostRow {
     was_seen: bool,
     /// Its agent knows all of a VM's `spec.network`.
     knows_networks: bool,
+    /// Code points that its agent can tag with, as it said last. None: it does not tag.
+    code_points: BTreeSet<u8>,
+    /// By tenant: the version of the queue's order that the host has in force.
+    queues: BTreeMap<String, u64>,
 }
 
 /// Why a stream is refused.
@@ -135,7 +145,15 @@ pub(crate) struct Plan {
     woken: BTreeSet<String>,
     observations: Vec<Observation>,
     writes: Vec<Write>,
+    /// Orders of queues that came into force: host, tenant, version.
+    in_force: Vec<InForce>,
+    /// Tenants of whose queues a host knows a newer order than this controller: it is of a store that was
+    /// restored.
+    ahead: BTreeSet<String>,
 }
+
+/// A host has an order of a tenant's queue in force: host, tenant, version.
+pub(crate) type InForce = (String, String, u64);
 
 impl Plan {
     /// The plan of these objects; `may` are the records of what hosts may enforce.
@@ -159,6 +177,8 @@ impl Plan {
             woken: BTreeSet::new(),
             observations: Vec::new(),
             writes: Vec::new(),
+            in_force: Vec::new(),
+            ahead: BTreeSet::new(),
         };
         for (key, value) in may {
             let (host, vm) = key.split_once('/').ok_or_else(|| format!("force/{key}: no host"))?;
@@ -183,7 +203,7 @@ impl Plan {
             let these = objects.iter().filter(move |stored| stored.object.kind() == kind);
             these.map(|stored| stored.object.name()).collect::<BTreeSet<_>>()
         };
-        let (hosts, vms) = (of(Kind::Host), of(Kind::Vm));
+        let (hosts, vms, tenants) = (of(Kind::Host), of(Kind::Vm), of(Kind::Tenant));
         let gone = |known: &mut dyn Iterator<Item = &String>, now: &BTreeSet<&str>| {
             known.filter(|name| !now.contains(name.as_str())).cloned().collect::<Vec<_>>()
         };
@@ -192,6 +212,9 @@ impl Plan {
         }
         for name in gone(&mut self.hosts.keys(), &hosts) {
             self.remove_host(revision, &name);
+        }
+        for name in gone(&mut self.tenants.keys(), &tenants) {
+            self.set_queue(revision, &name, None);
         }
         for stored in objects {
             self.change(revision, EventKind::Modified, stored, now);
@@ -241,6 +264,10 @@ impl Plan {
                 let row = if gone { None } else { row_of(stored) };
                 self.set_vm(revision, name, row, now);
             }
+            Spec::Tenant(_) => {
+                let queue = stored.object.status.queue.filter(|_| !gone);
+                self.set_queue(revision, name, queue.map(order_of));
+            }
             _ => {}
         }
         self.reached(revision);
@@ -264,6 +291,8 @@ impl Plan {
             told_silent: false,
             was_seen: false,
             knows_networks: true,
+            code_points: BTreeSet::new(),
+            queues: BTreeMap::new(),
         });
         row.rate = spec.rate.0;
         let died = std::mem::replace(&mut row.dead, dead) != dead;
@@ -330,6 +359,7 @@ impl Plan {
         *count = if more { *count + 1 } else { count.saturating_sub(1) };
         if *count == 0 {
             row.tenants.remove(tenant);
+            row.queues.remove(tenant);
         }
     }
 
@@ -388,6 +418,7 @@ impl Plan {
             reason: reason.into(),
             message,
             agent: None,
+            queue: None,
         });
     }
 
@@ -409,6 +440,7 @@ impl Plan {
             reason: reason.into(),
             message,
             agent,
+            queue: None,
         });
     }
 
@@ -451,7 +483,12 @@ impl Plan {
             row.knows_networks = hello.features.iter().any(|feature| feature == NETWORKS);
         }
         let mut dirty = BTreeSet::new();
-        let here: Vec<String> = self.hosts[host].tenants.keys().cloned().collect();
+        let row = self.hosts.get_mut(host).expect("it was checked");
+        let points = hello.code_points.iter();
+        row.code_points = points.filter_map(|point| u8::try_from(*point).ok()).collect();
+        row.queues.clear();
+        let here: Vec<String> = row.tenants.keys().cloned().collect();
+        self.note_ahead(&hello.known);
         let known: BTreeMap<&str, u64> =
             hello.known.iter().map(|known| (known.tenant.as_str(), known.digest)).collect();
         for tenant in &here {
@@ -462,6 +499,7 @@ impl Plan {
                     let has = vms.into_iter().map(|(vm, row)| (vm, row.wanted)).collect();
                     self.holds(host, tenant, &has);
                     self.tell_applied(host, tenant);
+                    self.has_queue(host, tenant, self.queue_version(host, tenant));
                 }
                 false => drop(dirty.insert(tenant.clone())),
             }
@@ -618,6 +656,7 @@ impl Plan {
             for (vm, (floors, ..)) in &vms {
                 writes.extend(self.allow(host, vm, tenant, floors));
             }
+            let queue = self.queue_version(host, tenant);
             let held = vms.values().any(|(.., wait)| wait.is_some());
             let stream = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut());
             let stream = stream.expect("the caller looked");
@@ -627,7 +666,7 @@ impl Plan {
             } else {
                 stream.waiting.remove(tenant);
             }
-            stream.sent.insert(tenant.clone(), Sent { version: state.version, vms });
+            stream.sent.insert(tenant.clone(), Sent { version: state.version, queue, vms });
             states.push(state);
         }
         Next::Send(writes, states)
@@ -659,6 +698,7 @@ impl Plan {
             let has =
                 sent.vms.iter().map(|(vm, (floors, ..))| (vm.clone(), floors.clone())).collect();
             self.holds(host, &answer.tenant, &has);
+            self.has_queue(host, &answer.tenant, sent.queue);
             for (vm, (_, generation, wait)) in sent.vms {
                 if wait.is_none() {
                     self.tell_in_force(host, &vm, generation);

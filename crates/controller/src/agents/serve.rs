@@ -203,15 +203,28 @@ impl Caller {
         let Shared { clock, authority, .. } = &*self.shared;
         let host = &identity.host;
         let gone = || Status::unavailable("the agent is gone");
-        let roots = FromController { tenants: Vec::new(), roots: authority.roots().into() };
-        say.send(Ok(roots)).await.map_err(|_| gone())?;
+        let mut every = fleet.usage_every_ms();
+        let first = FromController {
+            roots: authority.roots().into(),
+            usage_every_ms: (every > 0).then_some(every),
+            ..FromController::default()
+        };
+        say.send(Ok(first)).await.map_err(|_| gone())?;
         let end = tokio::time::sleep(clock.until(identity.until));
         tokio::pin!(end);
         let mut stop = self.stop.clone();
         loop {
             tokio::select! {
                 message = said.message() => match message? {
-                    Some(message) => fleet.answered(host, attached.id, &message.answers),
+                    Some(message) => {
+                        // Zero is no time of a report: the agent's clock does not begin with it.
+                        if message.used_at_ms > 0 {
+                            fleet.used(host, message.used_at_ms, &message.used);
+                        }
+                        if !message.answers.is_empty() {
+                            fleet.answered(host, attached.id, &message.answers);
+                        }
+                    }
                     None => return Ok(()),
                 },
                 () = attached.bell.notified() => {
@@ -222,10 +235,19 @@ impl Caller {
                         let why = "the certificate was revoked, or the host opened another stream";
                         return Err(Status::permission_denied(why));
                     }
+                    let now_every = fleet.usage_every_ms();
+                    if now_every != every {
+                        every = now_every;
+                        let message = FromController {
+                            usage_every_ms: Some(every),
+                            ..FromController::default()
+                        };
+                        say.send(Ok(message)).await.map_err(|_| gone())?;
+                    }
                     match fleet.next(host, attached.id).await {
                         Ok(tenants) if tenants.is_empty() => {}
                         Ok(tenants) => {
-                            let message = FromController { tenants, roots: String::new() };
+                            let message = FromController { tenants, ..FromController::default() };
                             say.send(Ok(message)).await.map_err(|_| gone())?;
                         }
                         Err(problem) => {

@@ -10,8 +10,9 @@ use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
     API_VERSION, AgentStatus, Budget, BudgetClass, Component, Condition, Floors, Hose, HostSpec,
-    HostState, Kind, LinkSpec, LinkState, Metadata, Network, Phase, Quota, ReservationSpec,
-    ReservedVm, Routing, Status, Strategy, Survival, TenantSpec, TopologySpec, TreeName, Truth,
+    HostState, Kind, LinkSpec, LinkState, Metadata, Network, Phase, QueueMode, QueueWish,
+    QueuesSpec, Quota, ReservationSpec, ReservedVm, Routing, Status, Strategy, Survival,
+    SwitchDriver, SwitchPort, SwitchSpec, TenantQueue, TenantSpec, TopologySpec, TreeName, Truth,
     VmSpec,
 };
 
@@ -60,6 +61,13 @@ fn types() -> OpenApi {
         schema::<HostState>,
         schema::<LinkSpec>,
         schema::<LinkState>,
+        schema::<SwitchSpec>,
+        schema::<SwitchDriver>,
+        schema::<SwitchPort>,
+        schema::<QueuesSpec>,
+        schema::<QueueMode>,
+        schema::<QueueWish>,
+        schema::<TenantQueue>,
         schema::<TenantSpec>,
         schema::<Quota>,
         schema::<Survival>,
@@ -93,6 +101,7 @@ fn spec_of(kind: Kind) -> &'static str {
         Kind::Topology => "TopologySpec",
         Kind::Host => "HostSpec",
         Kind::Link => "LinkSpec",
+        Kind::Switch => "SwitchSpec",
         Kind::Tenant => "TenantSpec",
         Kind::Vm => "VmSpec",
         Kind::Reservation => "ReservationSpec",

@@ -13,7 +13,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
     AdditiveRoom, Attachment, Class, Direction, Domain, Element, Floors, HostState, Ledger,
-    LinkFull, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom, VmRequest,
+    LinkFull, Need, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom,
+    VmRequest,
 };
 use weir_core::placement::{Policy, Weight};
 use weir_model::objects::{self, Hose, Strategy, TenantSpec, TreeName, VmSpec};
@@ -470,6 +471,29 @@ impl Book {
                 Some(TreeName { root, rank })
             }
         }
+    }
+
+    /// What a tenant has reserved on which links, the sum of its floors, and the hosts of its VMs.
+    pub(super) fn reserved(&self, tenant: &str) -> (Vec<Need>, Rate, BTreeSet<String>) {
+        let member = self.tenants.get(tenant);
+        let (Some(ledger), Some(member)) = (&self.ledger, member) else {
+            return Default::default();
+        };
+        let placement = ledger.placement(member.request.tenant);
+        let needs = placement.map_or_else(Vec::new, |placement| placement.links);
+        let claims = member.vms.keys().filter_map(|id| self.claims.get(id));
+        let payment = claims.clone().map(|claim| {
+            let usage = claim.promise.usage();
+            usage.out.max(usage.inward)
+        });
+        let payment = payment.sum();
+        (needs, payment, claims.map(|claim| claim.host.clone()).collect())
+    }
+
+    /// Names of all links, by number.
+    pub(super) fn link_names(&self) -> Vec<String> {
+        let links = self.ledger.iter().flat_map(|ledger| &ledger.topology().links);
+        links.map(|link| link.name.clone()).collect()
     }
 
     /// Trees of all tenants, and those of before that are not in use.

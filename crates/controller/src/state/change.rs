@@ -88,11 +88,17 @@ impl State {
         let mut object = begin(now, wish, old.as_deref());
         match &wish.spec {
             Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => self.set_stale(true),
-            Spec::Vm(_) | Spec::Tenant(_) => {}
+            Spec::Vm(_) | Spec::Tenant(_) | Spec::Switch(_) => {}
             Spec::Reservation(_) => self.reserve(now, old.as_deref(), &mut object)?,
         }
         // Of a host that has joined, its agent says whether it is ready.
-        if kind != Kind::Reservation && object.status.agent.is_none() {
+        if kind == Kind::Switch {
+            object.status.set(Condition {
+                status: Truth::Unknown,
+                reason: "NotRead".into(),
+                ..ready(now)
+            });
+        } else if kind != Kind::Reservation && object.status.agent.is_none() {
             object.status.set(ready(now));
         }
         self.put_object(object);
@@ -262,6 +268,7 @@ impl State {
                 self.count_reserved(name);
             }
             Kind::Reservation => self.forget_reservation(name),
+            Kind::Switch => {}
             Kind::Tenant => self.remove_components(name),
         }
         self.remove_object(kind, name);

@@ -1,19 +1,25 @@
 //! Hosts that join, and what is known of them by their agents.
 
 use super::command::{Actor, Draft, Role};
-use super::{State, change};
+use super::{State, Stored, change};
 use crate::problem::Problem;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use weir_core::ledger::Need;
 use weir_model::moment::Moment;
-use weir_model::objects::{AgentStatus, Condition, Kind, Object, Truth};
+use weir_model::objects::{
+    AgentStatus, Condition, Kind, Object, QueueWish, Spec, TenantQueue, Truth,
+};
 use weir_units::Rate;
 
 /// Name of the condition that says whether a VM's host enforces what is wanted.
 pub(crate) const APPLIED: &str = "Applied";
 /// Name of the condition that says whether a host's agent is there.
 pub(crate) const READY: &str = "Ready";
+/// Name of the condition that says which queue on switches a tenant has, and why.
+pub(crate) const QUEUE: &str = "Queue";
 
 /// One fact about an object, seen by an agent.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,6 +40,36 @@ pub struct Observation {
     pub message: String,
     /// What the agent of a host says of itself.
     pub agent: Option<(String, Option<SocketAddr>)>,
+    /// What hosts are told of a tenant's queue.
+    pub queue: Option<TenantQueue>,
+}
+
+/// A tenant, as it is bound to queues of switches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bound {
+    /// Its name.
+    pub name: String,
+    /// What it has reserved; links are numbers of [`Bounds::links`].
+    pub needs: Vec<Need>,
+    /// The sum of its floors.
+    pub payment: Rate,
+    /// Hosts with VMs of the tenant.
+    pub hosts: BTreeSet<String>,
+    /// What an operator wants for it.
+    pub wish: QueueWish,
+    /// What was written down of its queue.
+    pub queue: Option<TenantQueue>,
+}
+
+/// All tenants, as they are bound.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Bounds {
+    /// Version of the state of which this is said.
+    pub revision: u64,
+    /// Names of links: of a host's NIC that of [`nic_of`].
+    pub links: Vec<String>,
+    /// By name.
+    pub tenants: Vec<Bound>,
 }
 
 /// What is free on the links of tenants: the least of both directions.
@@ -109,6 +145,9 @@ impl State {
                 agent.program.clone_from(program);
                 agent.control = *control;
             }
+            if seen.queue.is_some() {
+                object.status.queue = seen.queue;
+            }
             object.status.set(fact(now, seen.condition, seen.status, &seen.reason, &seen.message));
             if object.status != stored.object.status {
                 self.put_object(object);
@@ -132,6 +171,29 @@ impl State {
     pub fn rooms<'a>(&self, tenants: impl IntoIterator<Item = &'a str>) -> Rooms {
         let room = |tenant: &'a str| Some((tenant.to_owned(), self.book.free_on_links(tenant)?));
         Rooms { revision: self.revision, tenants: tenants.into_iter().filter_map(room).collect() }
+    }
+
+    /// What tenants have reserved on which links, and where their VMs are.
+    pub fn bounds(&self) -> Bounds {
+        let bound = |stored: &Arc<Stored>| {
+            let Spec::Tenant(spec) = &stored.object.spec else { return None };
+            let name = stored.object.name();
+            let (needs, payment, hosts) = self.book.reserved(name);
+            Some(Bound {
+                name: name.to_owned(),
+                needs,
+                payment,
+                hosts,
+                wish: spec.queue,
+                queue: stored.object.status.queue,
+            })
+        };
+        let tenants = self.objects[Kind::Tenant as usize].values();
+        Bounds {
+            revision: self.revision,
+            links: self.book.link_names(),
+            tenants: tenants.filter_map(bound).collect(),
+        }
     }
 
     /// Gives a new host or VM its number.

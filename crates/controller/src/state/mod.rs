@@ -25,8 +25,9 @@ mod tests;
 mod tokens;
 
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
-pub(crate) use hosts::{APPLIED, READY};
-pub use hosts::{Observation, Rooms};
+pub(crate) use hosts::{APPLIED, QUEUE, READY};
+pub use hosts::{Bound, Bounds, Observation, Rooms};
+pub(crate) use network::nic_of;
 pub(crate) use published::published;
 pub(crate) use records::audit_key;
 pub use records::{Event, EventKind, Stored};

@@ -81,7 +81,7 @@ fn topology(
     let nics = (0..).zip(hosts).map(|(n, (name, host))| {
         let rate = nic(host, spec.headroom_percent);
         let (a, b) = (Node::Host(HostId(n)), node(&host.switch));
-        Link { name: format!("nic of {name}"), a, b, rate, members: 1 }
+        Link { name: nic_of(name), a, b, rate, members: 1 }
     });
     let cables = links.iter().map(|(name, link)| Link {
         name: (*name).into(),
@@ -102,6 +102,11 @@ fn topology(
             Routing::Paths => Exploration::Paths { k: spec.trees_per_switch },
         },
     }))
+}
+
+/// Name of the link that a host's NIC is. No Link has it, for there are spaces in it.
+pub(crate) fn nic_of(host: &str) -> String {
+    format!("nic of {host}")
 }
 
 /// The layer of each switch: 1 at the bottom, else one above the highest that it is joined to below.

@@ -27,6 +27,12 @@ impl Stored {
         let json = serde_json::to_string(&object).expect("an object is JSON");
         Self { object, json, revision }
     }
+
+    /// Of no store: for tests.
+    #[cfg(test)]
+    pub(crate) fn of(object: Object) -> Self {
+        Self::new(object, 1)
+    }
 }
 
 /// What happened to an object.

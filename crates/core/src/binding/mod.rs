@@ -228,6 +228,12 @@ impl Binder {
         allocate::run(self, contenders, seed);
     }
 
+    /// Takes up a tenant that has queues already, by an earlier binder: the next [`bind`](Self::bind)
+    /// takes it as one that keeps them.
+    pub fn adopt(&mut self, tenant: TenantId, codepoint: u8) {
+        self.places.insert(tenant, Place::Dedicated(codepoint));
+    }
+
     /// Replaces the fabric: other numbers of queues, rates, code points. Takes effect with the next
     /// [`bind`](Self::bind).
     pub fn set_fabric(&mut self, fabric: Fabric) {

@@ -12,7 +12,7 @@
 use weir_units::Rate;
 
 /// Weights that a switch takes: from 1 to this.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct MostWeight(u16);
 
 impl MostWeight {

@@ -1,5 +1,5 @@
-//! Objects that people declare and the controller keeps: tenants, VMs, hosts, links, the topology,
-//! reservations.
+//! Objects that people declare and the controller keeps: tenants, VMs, hosts, links, switches,
+//! the topology, reservations.
 //!
 //! Problem   A file, a request, a stored record and an answer must not be four schemas of one thing.
 //! Approach  One type for all: `apiVersion`, `kind`, `metadata`, `spec` (what is wanted) and `status`
@@ -10,10 +10,14 @@
 //! Not here  Whether an object fits: see `weir-controller`.
 
 mod network;
+mod queues;
 mod read;
 mod spec;
 
 pub use network::{Budget, BudgetClass, Network};
+pub use queues::{
+    QueueMode, QueueWish, QueuesSpec, SwitchDriver, SwitchPort, SwitchSpec, TenantQueue,
+};
 pub use read::{FieldError, Wish, read, read_spec};
 pub use spec::{
     Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Quota, ReservationSpec,
@@ -42,6 +46,8 @@ pub enum Kind {
     Host,
     /// A cable between two nodes of the network.
     Link,
+    /// A switch with queues for tenants.
+    Switch,
     /// The owner of VMs, with its quota and its priority.
     Tenant,
     /// A VM with its hose.
@@ -53,8 +59,15 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, those first on which others depend.
-    pub const ALL: [Self; 6] =
-        [Self::Topology, Self::Host, Self::Link, Self::Tenant, Self::Vm, Self::Reservation];
+    pub const ALL: [Self; 7] = [
+        Self::Topology,
+        Self::Host,
+        Self::Link,
+        Self::Switch,
+        Self::Tenant,
+        Self::Vm,
+        Self::Reservation,
+    ];
 
     /// The kind as objects name it.
     pub const fn name(self) -> &'static str {
@@ -62,6 +75,7 @@ impl Kind {
             Self::Topology => "Topology",
             Self::Host => "Host",
             Self::Link => "Link",
+            Self::Switch => "Switch",
             Self::Tenant => "Tenant",
             Self::Vm => "VM",
             Self::Reservation => "Reservation",
@@ -74,6 +88,7 @@ impl Kind {
             Self::Topology => "topologies",
             Self::Host => "hosts",
             Self::Link => "links",
+            Self::Switch => "switches",
             Self::Tenant => "tenants",
             Self::Vm => "vms",
             Self::Reservation => "reservations",
@@ -134,6 +149,8 @@ pub enum Spec {
     Host(HostSpec),
     /// Of a [`Kind::Link`].
     Link(LinkSpec),
+    /// Of a [`Kind::Switch`].
+    Switch(SwitchSpec),
     /// Of a [`Kind::Tenant`].
     Tenant(TenantSpec),
     /// Of a [`Kind::Vm`].
@@ -149,6 +166,7 @@ impl Spec {
             Self::Topology(_) => Kind::Topology,
             Self::Host(_) => Kind::Host,
             Self::Link(_) => Kind::Link,
+            Self::Switch(_) => Kind::Switch,
             Self::Tenant(_) => Kind::Tenant,
             Self::Vm(_) => Kind::Vm,
             Self::Reservation(_) => Kind::Reservation,
@@ -172,6 +190,7 @@ impl Serialize for Spec {
             Self::Topology(spec) => spec.serialize(s),
             Self::Host(spec) => spec.serialize(s),
             Self::Link(spec) => spec.serialize(s),
+            Self::Switch(spec) => spec.serialize(s),
             Self::Tenant(spec) => spec.serialize(s),
             Self::Vm(spec) => spec.serialize(s),
             Self::Reservation(spec) => spec.serialize(s),
@@ -253,6 +272,9 @@ pub struct Status {
     /// Tree of a tenant. None while all its VMs are on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<TreeName>,
+    /// Queue of a tenant, once it had one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<TenantQueue>,
     /// State of a reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,

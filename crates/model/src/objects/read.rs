@@ -1,5 +1,6 @@
 //! From a document to an object, with the field and the reason of what is wrong.
 
+use super::queues::{check_queues, check_switch};
 use super::{API_VERSION, Kind, Metadata, Object, Spec, Status, TOPOLOGY};
 use crate::text::{show_rate, show_span};
 use serde::Deserialize;
@@ -170,6 +171,7 @@ pub fn read_spec(kind: Kind, value: Value) -> Result<Spec, FieldError> {
         Kind::Topology => Spec::Topology(typed("spec", value)?),
         Kind::Host => Spec::Host(typed("spec", value)?),
         Kind::Link => Spec::Link(typed("spec", value)?),
+        Kind::Switch => Spec::Switch(typed("spec", value)?),
         Kind::Tenant => Spec::Tenant(typed("spec", value)?),
         Kind::Vm => Spec::Vm(typed("spec", value)?),
         Kind::Reservation => Spec::Reservation(typed("spec", value)?),
@@ -199,6 +201,7 @@ fn check_spec(spec: &Spec) -> Result<(), FieldError> {
             }
             check_capacity("spec.rate", spec.rate.0)
         }
+        Spec::Switch(spec) => check_switch(spec, check_name),
         Spec::Tenant(spec) => check_tenant(spec),
         Spec::Vm(spec) => {
             check_name("spec.tenant", &spec.tenant)?;
@@ -230,6 +233,7 @@ fn check_topology(spec: &super::TopologySpec) -> Result<(), FieldError> {
         let reason = format!("{} gateways: at most {GATEWAYS_MOST}", spec.gateways.len());
         return Err(FieldError::new("spec.gateways", reason));
     }
+    spec.queues.as_ref().map_or(Ok(()), check_queues)?;
     let gateways = spec.gateways.iter().enumerate();
     gateways.into_iter().try_for_each(|(n, name)| check_name(&format!("spec.gateways[{n}]"), name))
 }

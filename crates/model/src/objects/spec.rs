@@ -1,6 +1,6 @@
 //! What is wanted of each kind of object.
 
-use super::Network;
+use super::{Network, QueueWish, QueuesSpec};
 use crate::text::{self, SpanText};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -98,6 +98,9 @@ pub struct TopologySpec {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[cfg_attr(feature = "schema", schema(maximum = 10_000_000))]
     pub search_steps: u32,
+    /// How tenants are bound to queues of switches. Default: they are not, and share one queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<QueuesSpec>,
 }
 
 const fn ten() -> u8 {
@@ -140,6 +143,7 @@ impl Default for TopologySpec {
             trees_per_switch: one(),
             gateways: Vec::new(),
             search_steps: 0,
+            queues: None,
         }
     }
 }
@@ -359,6 +363,9 @@ pub struct TenantSpec {
     /// How VMs without a host are placed. Default `balanced`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub strategy: Strategy,
+    /// Whether it has queues of its own on switches. Default `auto`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub queue: QueueWish,
     /// VMs that come, change and go with this object, all of them or none. At most 64 components and
     /// 10,000 VMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -377,6 +384,7 @@ impl Default for TenantSpec {
             quota: None,
             survival: Survival::default(),
             strategy: Strategy::default(),
+            queue: QueueWish::default(),
             components: Vec::new(),
         }
     }

@@ -30,7 +30,7 @@ fn every_mistake_names_its_field_and_its_reason() {
         (json!([]), ".", "invalid"),
         (json!({"kind": "VM"}), "apiVersion", "missing field"),
         (json!({"apiVersion": "v2", "kind": "VM", "metadata": {}}), "apiVersion", "write weir/v1"),
-        (head("Pod", "a", json!({})), "kind", "Topology, Host, Link, Tenant, VM, Reservation"),
+        (head("Pod", "a", json!({})), "kind", "Topology, Host, Link, Switch, Tenant, VM"),
         (
             json!({"apiVersion": API_VERSION, "kind": "VM", "metadata": {}}),
             "metadata.name",
@@ -76,6 +76,60 @@ fn every_mistake_names_its_field_and_its_reason() {
             read(document).expect("two minutes are fine");
             continue;
         }
+        let (at, why) = mistake(document.clone());
+        assert_eq!(at, field, "{document}: {why}");
+        assert!(why.contains(reason), "{document}: {why}");
+    }
+}
+
+#[test]
+fn a_switch_and_its_queues_are_read_and_each_mistake_names_its_field() {
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let with = |change: Value| {
+        let mut spec = json!({"driver": "sonic", "address": "redis://192.0.2.7:6379", "queues": 8,
+            "free": [0, 2, 5], "ports": [{"name": "Ethernet0", "host": "h0"},
+            {"name": "Ethernet4", "link": "up"}]});
+        for (key, value) in change.as_object().expect("fields") {
+            spec[key] = value.clone();
+        }
+        object("Switch", "leaf1", spec)
+    };
+    let Spec::Switch(switch) = read(with(json!({}))).expect("sound").spec else { panic!("none") };
+    assert_eq!(switch.free_queues(), [0, 2, 5].into());
+    assert_eq!(switch.tenant_classes(), Some([0, 2, 5].into()));
+    let written = serde_json::to_value(Spec::Switch(switch.clone())).expect("JSON");
+    assert_eq!(read_spec(Kind::Switch, written).expect("the same"), Spec::Switch(switch));
+    let two = |second: Value| with(json!({"ports": [{"name": "e0", "host": "h0"}, second]}));
+    let queues = |spec: Value| object("Topology", "default", json!({"queues": spec}));
+    read(queues(json!({"codePoints": [10, 12], "interval": "4s"}))).expect("sound");
+    read(object("Tenant", "gold", json!({"queue": "pinned"}))).expect("sound");
+    for (document, field, reason) in [
+        (with(json!({"queues": 17})), "spec.queues", "1 to 16"),
+        (with(json!({"free": [0, 8]})), "spec.free[1]", "write 0 to 7"),
+        (with(json!({"free": [1, 1]})), "spec.free[1]", "listed twice"),
+        (with(json!({"reservedCodePoints": [64]})), "spec.reservedCodePoints[0]", "0 to 63"),
+        (with(json!({"mostWeight": 101})), "spec.mostWeight", "1 to 100"),
+        (with(json!({"mostWeight": 0})), "spec.mostWeight", "1 to 100"),
+        (with(json!({"address": null})), "spec.address", "redis://HOST:PORT"),
+        (with(json!({"address": "192.0.2.7"})), "spec.address", "redis://HOST:PORT"),
+        (with(json!({"driver": "linux-tc"})), "spec.address", "path of a namespace"),
+        (with(json!({"driver": "ssh"})), "spec.driver", "unknown variant"),
+        (with(json!({"ports": []})), "spec.ports", "1 to 1024"),
+        (two(json!({"name": "e0", "host": "h1"})), "spec.ports[1].name", "listed twice"),
+        (two(json!({"name": "e1", "host": "h0"})), "spec.ports[1].host", "another port"),
+        (two(json!({"name": "e1"})), "spec.ports[1].host", "leads nowhere"),
+        (two(json!({"name": "e1", "host": "h1", "link": "l"})), "spec.ports[1].link", "already"),
+        (queues(json!({"codePoints": []})), "spec.queues.codePoints", "none are named"),
+        (queues(json!({"codePoints": [0]})), "spec.queues.codePoints[0]", "1 to 63"),
+        (queues(json!({"codePoints": [1], "interval": "10ms"})), "spec.queues.interval", "1s"),
+        (queues(json!({"codePoints": [1], "mode": "static"})), "spec.queues.sharedWeight", "needs"),
+        (
+            queues(json!({"codePoints": [1], "sharedWeight": 2})),
+            "spec.queues.sharedWeight",
+            "itself",
+        ),
+        (object("Tenant", "gold", json!({"queue": "always"})), "spec.queue", "unknown variant"),
+    ] {
         let (at, why) = mistake(document.clone());
         assert_eq!(at, field, "{document}: {why}");
         assert!(why.contains(reason), "{document}: {why}");

@@ -6,7 +6,7 @@
 //!           nobody took. The loop takes all, and puts down what became of each. A bell wakes the loop.
 //! Promises  At most one state per tenant waits in each direction.
 
-use crate::messages::Tenant;
+use crate::messages::{Tenant, Used};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -22,6 +22,15 @@ pub struct Refusal {
 
 /// What became of a tenant's state.
 pub type Done = (Tenant, Result<(), Refusal>);
+
+/// What tenants used of the network card.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// When it was counted, by a clock that only grows, ms.
+    pub at_ms: u64,
+    /// All tenants with VMs here.
+    pub used: Vec<Used>,
+}
 
 /// How it stands with the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,6 +52,7 @@ pub struct Desk {
     inner: Mutex<Inner>,
     bell: Box<dyn Fn() + Send + Sync>,
     pub(super) answered: Notify,
+    pub(super) reported: Notify,
 }
 
 #[derive(Default)]
@@ -50,12 +60,16 @@ struct Inner {
     wanted: BTreeMap<String, Tenant>,
     done: BTreeMap<String, Done>,
     standing: Standing,
+    /// How often the controller wants to hear what tenants use, ms; 0: never.
+    usage_every_ms: u32,
+    used: Option<Report>,
 }
 
 impl Desk {
     /// A place with nothing on it. `bell` wakes the loop.
     pub fn new(bell: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { inner: Mutex::default(), bell: Box::new(bell), answered: Notify::new() }
+        let (answered, reported) = (Notify::new(), Notify::new());
+        Self { inner: Mutex::default(), bell: Box::new(bell), answered, reported }
     }
 
     /// Puts down what is wanted.
@@ -80,6 +94,25 @@ impl Desk {
 
     pub(super) fn answers(&self) -> Vec<Done> {
         std::mem::take(&mut self.lock().done).into_values().collect()
+    }
+
+    /// How often the controller wants to hear what tenants use, ms; 0: never.
+    pub fn usage_every_ms(&self) -> u32 {
+        self.lock().usage_every_ms
+    }
+
+    pub(super) fn want_usage(&self, every_ms: u32) {
+        self.lock().usage_every_ms = every_ms;
+    }
+
+    /// Puts down what tenants used; a report that was not sent yet is replaced.
+    pub fn report(&self, report: Report) {
+        self.lock().used = Some(report);
+        self.reported.notify_one();
+    }
+
+    pub(super) fn take_report(&self) -> Option<Report> {
+        self.lock().used.take()
     }
 
     /// How it stands with the controller.

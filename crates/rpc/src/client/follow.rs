@@ -3,7 +3,7 @@
 //! Promises  What was acknowledged is on the host's disk. Nothing is taken on a certificate that has
 //!           ended. Waits are spread, see [`backoff`](crate::backoff).
 
-use super::desk::{Desk, Refusal};
+use super::desk::{Desk, Refusal, Report};
 use super::{Channel, ClientError, Server, Trust, draw_key, now, take_certificate, tls};
 use crate::PROTOCOL;
 use crate::backoff::Backoff;
@@ -36,6 +36,8 @@ pub struct Facts {
     pub rate: u64,
     /// Where other agents reach it.
     pub control: String,
+    /// Code points that tenants may be tagged with here.
+    pub code_points: Vec<u8>,
 }
 
 /// One host that follows a controller.
@@ -140,9 +142,11 @@ impl Follower {
         let mut channel = Channel::connect(&self.servers[0], Arc::new(config)).await?;
         let (say, said) = mpsc::channel(OUTBOX);
         let hello = self.hello();
-        let first = FromAgent { hello: Some(hello), answers: Vec::new() };
+        let first = FromAgent { hello: Some(hello), ..FromAgent::default() };
         say.send(first).await.map_err(|_| ClientError::Nonsense("nothing".into()))?;
         let mut wanted = channel.follow(ReceiverStream::new(said)).await?;
+        // This controller has not asked yet.
+        self.desk.want_usage(0);
         self.desk.stand(|standing| {
             standing.connected = true;
             standing.streams += 1;
@@ -164,6 +168,9 @@ impl Follower {
                         if !message.roots.is_empty() && message.roots != proof.roots {
                             self.trust(&message.roots)?;
                         }
+                        if let Some(every) = message.usage_every_ms {
+                            self.desk.want_usage(every);
+                        }
                         self.want(message.tenants)?;
                     }
                     Ok(None) => {
@@ -175,9 +182,16 @@ impl Follower {
                 () = self.desk.answered.notified() => {
                     let answers = self.keep().await;
                     if !answers.is_empty() {
-                        let message = FromAgent { hello: None, answers };
+                        let message = FromAgent { answers, ..FromAgent::default() };
                         // A stream that ended shows in what is received.
                         drop(say.send(message).await);
+                    }
+                }
+                () = self.desk.reported.notified() => {
+                    if let Some(Report { at_ms, used }) = self.desk.take_report() {
+                        let message = FromAgent { used, used_at_ms: at_ms, ..FromAgent::default() };
+                        // Where there is no room, the next report says the same and more.
+                        drop(say.try_send(message));
                     }
                 }
                 // In steps, for a calendar that jumps.
@@ -223,6 +237,7 @@ impl Follower {
             control: self.facts.control.clone(),
             known: self.kept.known(),
             features: vec![NETWORKS.into()],
+            code_points: self.facts.code_points.iter().copied().map(u32::from).collect(),
         }
     }
 

@@ -30,10 +30,11 @@ impl Plan {
     ) -> Tenant {
         let row = self.tenants.get(tenant);
         let version = row.map_or(self.revision, |row| row.version);
-        let mut state = Tenant { name: tenant.into(), version, vms: Vec::new(), hosts: Vec::new() };
+        let mut state = Tenant { name: tenant.into(), version, ..Tenant::default() };
         let is_here = self.hosts.get(host).is_some_and(|row| row.tenants.contains_key(tenant));
         let Some(row) = row.filter(|_| is_here) else { return state };
         let knows = self.hosts.get(host).is_some_and(|row| row.knows_networks);
+        state.queue = self.queue_for(host, tenant);
         let mut others = BTreeSet::new();
         for (name, vm) in row.vms.iter().filter_map(|vm| Some((vm, self.vms.get(vm)?))) {
             let Some(at) = self.hosts.get(&vm.host) else { continue };

@@ -1,3 +1,5 @@
+mod queues;
+
 use super::*;
 use crate::state::{Action, Actor, Limits, Request, Role, State};
 use serde_json::{Value, json};
@@ -89,6 +91,7 @@ impl World {
             tenant: tenant.name.clone(),
             version: tenant.version,
             digest: tenant.digest(),
+            ..Known::default()
         });
         let features = features.iter().map(|feature| (*feature).to_owned()).collect();
         let hello =

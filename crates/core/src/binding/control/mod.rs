@@ -25,14 +25,20 @@
 //! | a switch has answered | `handle(now, Input::Answer(…))` |
 //! | a host has an order in force | `handle(now, Input::InForce(…))` |
 //! | [`Control::next_deadline`] has come | `handle(now, Input::Tick)` |
+//! | links, switches or code points are others | [`Control::set_config`] |
+//!
+//! A loop that follows one that ended begins with [`Control::resume`].
 //!
 //! Answers of one switch come in the order of the questions. A write that was asked for before a read
 //! has taken effect before that read, or never does.
 
 mod moves;
 mod ports;
+mod resume;
 #[cfg(test)]
 mod tests;
+
+pub use resume::Held;
 
 use super::switch::{Abilities, PortName, SwitchConfig};
 use super::{Binder, CardUse, Contender, Fabric, Place, Why, Wish, score, usage_factor};
@@ -305,6 +311,17 @@ pub struct Control {
     read_at: Time,
     rounds: u64,
     tickets: u64,
+    /// The first version of orders.
+    first_version: u64,
+}
+
+/// The ports of each switch.
+fn ports_of(config: &Config) -> BTreeMap<SwitchId, Vec<(LinkId, Direction, PortName)>> {
+    let mut ports: BTreeMap<SwitchId, Vec<_>> = BTreeMap::new();
+    for ((link, direction), (switch, port)) in &config.ports {
+        ports.entry(*switch).or_default().push((*link, *direction, port.clone()));
+    }
+    ports
 }
 
 impl Control {
@@ -315,10 +332,7 @@ impl Control {
 
     /// The same with a binder of its own: one for queues that others provisioned.
     pub fn with_binder(binder: Binder, config: Config, now: Time) -> Self {
-        let mut ports: BTreeMap<SwitchId, Vec<_>> = BTreeMap::new();
-        for ((link, direction), (switch, port)) in &config.ports {
-            ports.entry(*switch).or_default().push((*link, *direction, port.clone()));
-        }
+        let ports = ports_of(&config);
         let known = config.switches.keys();
         let switches = known.map(|switch| (*switch, Switch::default())).collect();
         let tenants = BTreeMap::new();
@@ -336,7 +350,15 @@ impl Control {
             read_at: now,
             rounds,
             tickets,
+            first_version: 1,
         }
+    }
+
+    /// The same with versions of orders that are no less than this: more than any version that hosts may
+    /// know from a loop of which no record is left.
+    #[must_use]
+    pub fn with_first_version(self, first_version: u64) -> Self {
+        Self { first_version, ..self }
     }
 
     /// The only way in. Pure: same state, `now` and input give the same outcome.
@@ -372,6 +394,11 @@ impl Control {
             _ => None,
         });
         switches.chain(drained).chain([interval]).min().unwrap_or(interval)
+    }
+
+    /// Its configuration.
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Where a tenant is now, on all switches and hosts.
@@ -425,19 +452,7 @@ impl Control {
             }
         }
         for member in members {
-            let new = || Tenant {
-                member: member.clone(),
-                is_gone: false,
-                phase: Phase::Shared,
-                codepoint: super::SHARED,
-                slots: BTreeMap::new(),
-                version: Version::default(),
-                order: Order::default(),
-                in_force: BTreeMap::new(),
-                wanted: None,
-                failed: None,
-                lost: BTreeSet::new(),
-            };
+            let new = || Tenant::new(member.clone());
             let tenant = self.tenants.entry(member.tenant).or_insert_with(new);
             // One that went and is back before its packets left waits for that.
             tenant.is_gone = false;
@@ -514,6 +529,25 @@ impl Control {
                 self.switches.get_mut(&switch).expect("it is listed").has_failed = false;
                 self.ask(switch, None, now, out);
             }
+        }
+    }
+}
+
+impl Tenant {
+    /// One in the shared queue, of which hosts know nothing.
+    const fn new(member: Member) -> Self {
+        Self {
+            member,
+            is_gone: false,
+            phase: Phase::Shared,
+            codepoint: super::SHARED,
+            slots: BTreeMap::new(),
+            version: Version(0),
+            order: Order { codepoint: super::SHARED, is_free: false },
+            in_force: BTreeMap::new(),
+            wanted: None,
+            failed: None,
+            lost: BTreeSet::new(),
         }
     }
 }

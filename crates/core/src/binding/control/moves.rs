@@ -24,7 +24,7 @@ impl Control {
             Phase::Shared | Phase::Preparing | Phase::Dedicated | Phase::Draining(_) => None,
         };
         if let Some(order) = order.filter(|order| *order != tenant.order) {
-            tenant.version.0 += 1;
+            tenant.version.0 = (tenant.version.0 + 1).max(self.first_version);
             tenant.order = order;
             out.actions.push(Action::Tell { tenant: id, version: tenant.version, order });
         }
@@ -99,6 +99,12 @@ impl Control {
     fn prepare(&mut self, id: TenantId) -> Option<Phase> {
         let tenant = self.tenants.get(&id)?;
         let codepoint = tenant.wanted.filter(|_| tenant.failed.is_none())?;
+        // A switch that was not read may have queues of tenants that an earlier loop bound.
+        let is_known =
+            |switch| self.switches.get(switch).is_some_and(|state| state.known.is_some());
+        if !self.switches_of(tenant).iter().all(is_known) {
+            return None;
+        }
         let slots = self.find_slots(id, codepoint)?;
         let crowded = self.crowded(tenant);
         let tenant = self.tenants.get_mut(&id)?;
@@ -215,6 +221,7 @@ impl Control {
             }
         }
         state.known = Some(found);
+        self.recover_slots(switch);
     }
 
     /// A switch failed. Tenants that wait for a queue there stay in the shared one. Those whose queue it
@@ -230,7 +237,8 @@ impl Control {
         for id in of_it {
             let is_lost = self.lacks(switch, &self.tenants[&id]);
             let tenant = self.tenants.get_mut(&id).expect("it is listed");
-            if tenant.phase == Phase::Preparing {
+            let is_to_have = tenant.phase == Phase::Shared && tenant.wanted.is_some();
+            if tenant.phase == Phase::Preparing || is_to_have {
                 tenant.failed = Some(Why::Switch(switch));
             } else if tenant.phase.is_tagged() && was_written && is_lost {
                 tenant.failed = Some(Why::Switch(switch));

@@ -106,7 +106,7 @@ impl Control {
         needs.iter().map(|need| Some((need.link, self.find_slot(need.link, codepoint)?))).collect()
     }
 
-    fn find_slot(&self, link: LinkId, codepoint: u8) -> Option<u8> {
+    pub(super) fn find_slot(&self, link: LinkId, codepoint: u8) -> Option<u8> {
         let others = || self.on(link).filter(|other| other.slots.contains_key(&link));
         if others().any(|other| other.codepoint == codepoint) {
             return None;
@@ -187,7 +187,7 @@ impl Control {
     }
 
     /// Whether a port leads a code point to a queue of its own: to this one, unless others chose it.
-    fn leads(&self, port: &PortQueues, codepoint: u8, queue: Option<u8>) -> bool {
+    pub(super) fn leads(&self, port: &PortQueues, codepoint: u8, queue: Option<u8>) -> bool {
         let Some(to) = port.queue_of.get(&codepoint) else { return false };
         let is_shared =
             *to == port.shared && self.config.fabric.last_queue == LastQueue::AlwaysShared;

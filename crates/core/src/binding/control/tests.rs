@@ -1,5 +1,7 @@
 //! The loop against a model of switches and hosts: everything that can fail, late or in part.
 
+mod resume;
+
 use super::*;
 use crate::binding::switch::{PortAbilities, PortQueues, diff};
 use crate::binding::{LastQueue, LinkPorts, MostWeight, Provisioned, SHARED};
@@ -98,6 +100,8 @@ struct World {
     under_way: Vec<(TenantId, u8, Time)>,
     writes: usize,
     events: Vec<Event>,
+    /// What was written down of each tenant.
+    records: BTreeMap<TenantId, Held>,
 }
 
 impl World {
@@ -125,6 +129,7 @@ impl World {
             under_way: Vec::new(),
             writes: 0,
             events: Vec::new(),
+            records: BTreeMap::new(),
         };
         let members = world.members.clone();
         world.call(Input::Tenants(&members));
@@ -133,6 +138,17 @@ impl World {
 
     fn call(&mut self, input: Input<'_>) {
         let outcome = self.control.handle(self.now, input);
+        self.follow(outcome);
+    }
+
+    fn follow(&mut self, outcome: Outcome) {
+        for event in &outcome.events {
+            let Event::Moved(tenant, _) = event else { continue };
+            match self.control.held(*tenant) {
+                Some(held) => self.records.insert(*tenant, held),
+                None => self.records.remove(tenant),
+            };
+        }
         self.events.extend(outcome.events);
         for action in outcome.actions {
             match action {
@@ -474,6 +490,8 @@ enum Step {
     Answer(usize, How),
     Deliver(usize),
     Reboot(u32),
+    /// The loop dies, and the next one cannot read these switches.
+    Restart(Vec<u32>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -488,6 +506,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0usize..6, how).prop_map(|(number, how)| Step::Answer(number, how)),
         6 => (0usize..20).prop_map(Step::Deliver),
         1 => (0..LINKS).prop_map(Step::Reboot),
+        1 => proptest::sample::subsequence(vec![0, 1, 2], 0..=2).prop_map(Step::Restart),
     ]
 }
 
@@ -514,6 +533,7 @@ proptest! {
                 Step::Answer(number, how) => world.answer(number, how),
                 Step::Deliver(number) => world.deliver(number),
                 Step::Reboot(switch) => world.reboot(SwitchId(switch)),
+                Step::Restart(unread) => world.restart(&unread),
             }
             world.check();
         }
