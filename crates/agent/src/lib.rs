@@ -30,11 +30,13 @@ mod promised;
 mod queues;
 mod reload;
 mod server;
+mod way;
 
 pub use driver::{reclaim, run};
 pub use follow::{Joining, join};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};
 pub use mode::set_mode;
+pub use way::{Way, try_ways};
 
 use anyhow::Result;
 use std::path::Path;

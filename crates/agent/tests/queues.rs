@@ -80,6 +80,60 @@ fn queue_of(agent: &Agent<'_>, from: &UdpSocket, to: &UdpSocket) -> String {
     told.unwrap_or_else(|| panic!("{reasons:?}"))
 }
 
+/// Answers echo requests to host 2 with this code point, in the kernel's place, until the end.
+fn answer_with(world: &World, point: u8, end: &std::sync::atomic::AtomicBool) {
+    use rustix::net::{
+        AddressFamily as Family, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto,
+    };
+    world.inside("host2", || {
+        fs::write("/proc/sys/net/ipv4/icmp_echo_ignore_all", "1").unwrap();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let icmp =
+            rustix::net::socket_with(Family::INET, SocketType::RAW, flags, Some(ipproto::ICMP));
+        let icmp = icmp.unwrap();
+        rustix::net::sockopt::set_ip_tos(&icmp, point << 2).unwrap();
+        while !end.load(std::sync::atomic::Ordering::Relaxed) {
+            let mut octets = [0; 256];
+            let got = rustix::net::recvfrom(&icmp, &mut octets[..], RecvFlags::empty());
+            let Ok((got, _, Some(from))) = got else {
+                crate::common::pause(1);
+                continue;
+            };
+            let mut reply = octets[20..got].to_vec();
+            if reply[0] != 8 {
+                continue;
+            }
+            // A reply has another type, which the sum has in its first octet.
+            reply[0] = 0;
+            let sum = u16::from_be_bytes([reply[2], reply[3]]);
+            let (sum, over) = sum.overflowing_add(0x0800);
+            reply[2..4].copy_from_slice(&(sum + u16::from(over)).to_be_bytes());
+            rustix::net::sendto(&icmp, &reply, SendFlags::empty(), &from).unwrap();
+        }
+    });
+}
+
+#[test]
+fn code_points_that_do_not_survive_the_way_are_found() {
+    let world = World::new();
+    write(&world, "");
+    let file = world.dir.join("host1.toml");
+    let ways = || world.inside("host1", || weir_agent::try_ways(&file).unwrap());
+    let [way] = &ways()[..] else { panic!("one other host") };
+    assert_eq!((way.host.as_str(), way.survived.clone()), ("host2", [10, 12].into()));
+    assert!(way.changed.is_empty() && way.silent.is_empty(), "{way:?}");
+    let end = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = crate::common::StopAtEnd(&end);
+        scope.spawn(|| answer_with(&world, 12, &end));
+        crate::common::until("the other answers", 20, || !ways()[0].changed.is_empty());
+        let way = ways().remove(0);
+        assert_eq!((way.changed, way.survived), ([(10, 12)].into(), [12].into()));
+    });
+    let way = ways().remove(0);
+    assert_eq!((way.silent, way.survived), ([10, 12].into(), [].into()));
+}
+
 #[test]
 fn a_tenant_is_retagged_by_a_reload_and_its_queue_and_use_are_told() {
     let world = World::new();
