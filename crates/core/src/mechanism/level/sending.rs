@@ -119,10 +119,11 @@ impl Sending {
 
     /// What the data plane counted.
     pub fn count(&mut self, now: Time, count: SendCount) {
-        if self.octets.read(count.octets) > 0 || count.waiting > 0 {
+        let waiting = count.waiting.unwrap_or(0);
+        if self.octets.read(count.octets) > 0 || waiting > 0 {
             self.active_at = now;
         }
-        self.waiting = count.waiting;
+        self.waiting = waiting;
     }
 
     /// A period of this length is over: how much it may borrow in the next one. Returns the level it

@@ -164,7 +164,7 @@ proptest! {
         for n in 0..2000u64 {
             now += period;
             octets += 10_000;
-            pair.count(now, SendCount { octets, waiting: 100_000, ..SendCount::default() });
+            pair.count(now, SendCount { octets, waiting: Some(100_000), ..SendCount::default() });
             if n < 100 {
                 toward.hear(now, level);
             }
