@@ -21,4 +21,4 @@ pub mod placement;
 pub mod rate;
 pub mod vcc;
 
-pub use mechanism::{elasticswitch, eyeq, reservation};
+pub use mechanism::{elasticswitch, eyeq, level, reservation};

@@ -1,9 +1,10 @@
 //! The messages between hosts. Values only: octets, keys and replay protection are `weir-wire`'s.
 //!
-//! Every message is about one pair, and travels between the host of the pair's destination (which
+//! Every message but Level's is about one pair, and travels between the host of the pair's destination (which
 //! offers and reports) and the host of its source (which limits). None is needed for safety: a
 //! lost, late or repeated one costs efficiency, not floors (ElasticSwitch §9).
 
+use crate::mechanism::level::Level;
 use weir_units::{PairId, PathId, Rate, Span};
 
 /// One message between the two hosts of a pair.
@@ -23,6 +24,17 @@ pub enum Message {
     /// EyeQ, destination host → source host: "at this rate you may send to this VM". Where data
     /// planes tell each other by themselves, no agent sends it.
     Feedback(Feedback),
+    /// Level, between two hosts: it is about no single pair. It has no form on the wire yet.
+    Level(LevelWord),
+}
+
+/// What a host says to another about levels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum LevelWord {
+    /// Receiver → sender: "your pairs may send this many times their floors".
+    May(Level),
+    /// Sender → receiver: "this is the highest level that one of my pairs uses, or would use".
+    Uses(Level),
 }
 
 /// The receiver's part of a pair's floor.
@@ -101,13 +113,14 @@ pub struct Feedback {
 }
 
 impl Message {
-    /// The pair that this message is about.
-    pub const fn pair(&self) -> PairId {
+    /// The pair that this message is about; `None`: two hosts.
+    pub const fn pair(&self) -> Option<PairId> {
         match self {
-            Self::Offer(m) => m.pair,
-            Self::Echo(m) => m.pair,
-            Self::Feedback(m) => m.pair,
-            Self::Congestion(m) | Self::PathCongestion(_, m) => m.pair,
+            Self::Offer(m) => Some(m.pair),
+            Self::Echo(m) => Some(m.pair),
+            Self::Feedback(m) => Some(m.pair),
+            Self::Congestion(m) | Self::PathCongestion(_, m) => Some(m.pair),
+            Self::Level(_) => None,
         }
     }
 }

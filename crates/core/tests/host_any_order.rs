@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::host::{
     Direction, Hose, HoseKey, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
-    SendCount, Setting, Ties,
+    SendCount, Setting, Ties, Timed,
 };
+use weir_core::level::{Level, LevelLaw};
 use weir_core::mechanism::{Law, PairView};
-use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, LevelWord, Message, Offer};
 use weir_core::reservation::Reservation;
 use weir_units::{HoseId, HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
@@ -39,6 +40,8 @@ enum Step {
     Observed(Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
     /// The same counters as those of one path.
     PathSample(u32, Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
+    /// The least delayed packets of hosts.
+    Timed(Vec<(u32, u16, u64)>),
     Made(u32, Message),
     /// A message that was posted to this host, by its position; kept if it comes twice.
     Delivered(usize, bool),
@@ -95,7 +98,11 @@ fn message() -> impl Strategy<Value = Message> {
         };
     let on_a_path = (0u32..3, report())
         .prop_map(|(path, report)| Message::PathCongestion(PathId(path), report));
-    prop_oneof![offer, echo, report().prop_map(Message::Congestion), on_a_path]
+    let level = (any::<bool>(), number()).prop_map(|(may, raw)| {
+        let level = Level::from_raw(raw);
+        Message::Level(if may { LevelWord::May(level) } else { LevelWord::Uses(level) })
+    });
+    prop_oneof![offer, echo, report().prop_map(Message::Congestion), on_a_path, level]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -108,6 +115,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..=HOSTS).prop_map(Step::PeerRestarted),
         6 => (sent(), came()).prop_map(|(sent, came)| Step::Observed(sent, came)),
         4 => (0u32..3, sent(), came()).prop_map(|(path, sent, came)| Step::PathSample(path, sent, came)),
+        3 => prop::collection::vec((0..=HOSTS, any::<u16>(), number()), 0..4).prop_map(Step::Timed),
         4 => (0..=HOSTS, message()).prop_map(|(from, message)| Step::Made(from, message)),
         8 => (any::<usize>(), any::<bool>()).prop_map(|(at, twice)| Step::Delivered(at, twice)),
         8 => Just(Step::Tick),
@@ -160,6 +168,7 @@ fn law() -> impl Strategy<Value = Law> {
     prop_oneof![
         8 => presets.prop_map(move |name| elastic(ElasticSwitch::preset(name).expect("a preset"))),
         1 => Just(()).prop_map(move |()| elastic(ElasticSwitch::seawall())),
+        4 => Just(()).prop_map(|()| Law::Level(Box::new(LevelLaw::default()))),
         1 => number().prop_map(|rate| {
             let rates = BTreeMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
             Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) })
@@ -275,6 +284,14 @@ impl World {
                     ..Observed::default()
                 }));
             }
+            Step::Timed(all) => {
+                let timed = |(host, sent, came): &(u32, u16, u64)| {
+                    let came = Time::from_nanos(*came);
+                    (HostId(*host), Timed { sent: *sent, came })
+                };
+                let timed = all.iter().map(timed).collect();
+                handle(Input::Observed(&Observed { timed, ..Observed::default() }));
+            }
             Step::Made(from, message) => handle(Input::Message(HostId(*from), *message)),
             Step::Delivered(at, twice) => {
                 let here: Vec<usize> =
@@ -330,15 +347,22 @@ impl World {
             prop_assert!(ceiling >= floor, "{pair}: {floor} above {ceiling}");
         }
         for view in agent.pairs(now) {
-            let PairView::ElasticSwitch(view) = view else { continue };
+            let view = match view {
+                PairView::ElasticSwitch(view) => *view,
+                PairView::Level(view) => view.floors,
+                _ => continue,
+            };
             // Both are sums that the agent gives away itself.
             if let Some(r) = view.receive {
                 prop_assert!(r.spent <= r.hose, "{}: {} of {}", view.pair, r.spent, r.hose);
             }
         }
-        if let Law::ElasticSwitch(es) = &self.fleet.law
-            && es.promise == Promise::Hose
-        {
+        let es = match &self.fleet.law {
+            Law::ElasticSwitch(es) => Some(es.as_ref()),
+            Law::Level(level) => Some(&level.partition),
+            _ => None,
+        };
+        if let Some(es) = es.filter(|es| es.promise == Promise::Hose) {
             self.floors_are_within_hoses(host, es.default_floor, &table)?;
         }
         Ok(())

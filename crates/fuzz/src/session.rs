@@ -83,7 +83,7 @@ impl World {
         let greet = match self.sessions[host].open(octets) {
             Ok(Opened::Believed { messages, greet, .. }) => {
                 for message in messages {
-                    let name = message.pair().src.0;
+                    let name = message.pair().expect("records are of pairs").src.0;
                     assert_eq!(self.said[name as usize], 1 - host, "said by another");
                     assert!(self.delivered.insert(name), "message {name} was delivered twice");
                 }

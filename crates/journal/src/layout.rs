@@ -9,10 +9,12 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use weir_core::eyeq::EyeQ;
 use weir_core::host::{
-    Call, Capabilities, Direction, Given, Hose, HostLoop, Location, Observed, Outcome, Policy, Work,
+    Call, Capabilities, Direction, Given, Hose, HostLoop, Location, Observed, Outcome, Policy,
+    Timed, Work,
 };
+use weir_core::level::Level;
 use weir_core::mechanism::{Law, registry};
-use weir_core::message::{Backlog, Congestion, Echo, Feedback, Message, Offer};
+use weir_core::message::{Backlog, Congestion, Echo, Feedback, LevelWord, Message, Offer};
 use weir_core::vcc::BudgetConfig;
 use weir_units::{Bytes, HostId, PairId, Rate, TenantId, Time, VmId};
 
@@ -50,6 +52,7 @@ fn describe(text: &mut String, law: Law, meters: bool) {
         receive: vec![(from, Default::default())],
         limits: vec![(to, Default::default())],
         connections: vec![(here, vec![1])],
+        timed: vec![(HostId(1), Timed { sent: 0, came: Time::ZERO })],
         ..Observed::default()
     };
     let calls = [
@@ -65,7 +68,7 @@ fn describe(text: &mut String, law: Law, meters: bool) {
     let _ = write!(text, "{host:?}{:?}", Work::default());
 }
 
-fn messages(pair: PairId) -> [Message; 4] {
+fn messages(pair: PairId) -> [Message; 5] {
     let (floor, serial) = (Rate::ZERO, 0);
     [
         Message::Offer(Offer {
@@ -79,5 +82,6 @@ fn messages(pair: PairId) -> [Message; 4] {
         Message::Echo(Echo { pair, serial, floor, most: None, backlog: Backlog::Unknown }),
         Message::Congestion(Congestion { pair, lost: 0, marked: 0, received: 0 }),
         Message::Feedback(Feedback { pair, rate: EyeQ::default().feedback_unit }),
+        Message::Level(LevelWord::May(Level::ONE)),
     ]
 }

@@ -4,10 +4,11 @@ use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::EyeQ;
 use weir_core::host::{
     Direction, Hose, HostMachine, Input, Location, Metered, Observed, Outbox, Part, Policy,
-    ReceiveCount, SendCount, Told,
+    ReceiveCount, SendCount, Timed, Told,
 };
+use weir_core::level::{Level, LevelLaw};
 use weir_core::mechanism::Law;
-use weir_core::message::{Congestion, Message, Offer};
+use weir_core::message::{Congestion, LevelWord, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_core::reservation::Reservation;
 use weir_core::vcc::BudgetConfig;
@@ -70,6 +71,7 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
         meters: Part::ALL.map(|part| (VmId(src), part, metered)).to_vec(),
         limits: vec![(to, told)],
         connections: vec![(VmId(src), vec![(n % 7) as u32])],
+        timed: vec![(HostId(1 + dst % 2), Timed { sent: (n * 5000) as u16, came: now })],
     };
     machine.handle(now, Input::Observed(&observed), &mut out);
     let peer = HostId(1 + dst % 2);
@@ -86,6 +88,8 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
     machine.handle(now, Input::Message(peer, Message::Offer(offer)), &mut out);
     let report = Congestion { pair: to, lost: (n % 4) as u32, marked: 0, received: 30 };
     machine.handle(now, Input::Message(peer, Message::Congestion(report)), &mut out);
+    let word = LevelWord::May(Level::from_raw(n * 100));
+    machine.handle(now, Input::Message(peer, Message::Level(word)), &mut out);
     machine.handle(now, Input::Tick, &mut out);
     machine.orders(now);
     out.take()
@@ -103,7 +107,8 @@ fn a_machine_that_was_written_down_goes_on_to_the_octet_with_every_mechanism() {
     let mut policies: Vec<Policy> =
         ElasticSwitch::ALL_PRESETS.iter().map(|name| policy(es(name))).collect();
     policies.push(policy(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))));
-    policies.extend([policy(reservation), metered, eyeq()]);
+    let level = Law::Level(Box::new(LevelLaw::default()));
+    policies.extend([policy(reservation), policy(level), metered, eyeq()]);
     let paper = EyeQ::preset("eyeq-paper").expect("a preset");
     policies.push(policy(Law::EyeQ(Box::new(paper))));
     for policy in policies {

@@ -291,6 +291,7 @@ pub(crate) mod tests {
             vms: vec![],
             tenants: vec![],
             hoses: vec![],
+            clock_drift: 0,
             lab: Default::default(),
             traffic: vec![],
             attacks: vec![],

@@ -75,6 +75,9 @@ pub struct Scenario {
     pub attacks: Vec<Attack>,
     /// Faults, in the order of time. Faults of agents need a mechanism with agents.
     pub faults: Vec<Fault>,
+    /// By how many millionths, at most, a host's clock for packets is fast or slow in the simulator. The
+    /// lab's hosts share a clock.
+    pub clock_drift: u32,
     /// How the lab plays it. The simulator does not look at it.
     pub lab: Lab,
     /// Which mechanisms to play, in order.

@@ -227,7 +227,7 @@ fn header_of(packet: &Packet<'_>) -> Result<Header, ParseError> {
 
 /// Whether a message has a form on the wire that the receiver accepts.
 pub fn sayable(message: &Message) -> Result<(), RecordError> {
-    let pair = message.pair();
+    let Some(pair) = message.pair() else { return Err(RecordError::OtherPacket) };
     if pair.src == pair.dst {
         return Err(RecordError::ReservedPair);
     }
@@ -243,7 +243,7 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
         Message::PathCongestion(path, _) if path.0 as usize >= MAX_PATHS => {
             Err(RecordError::UnknownPath { path: *path })
         }
-        Message::Feedback(_) => Err(RecordError::OtherPacket),
+        Message::Feedback(_) | Message::Level(_) => Err(RecordError::OtherPacket),
         _ => Ok(()),
     }
 }
@@ -300,7 +300,7 @@ pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
 }
 
 fn write(version: u8, record: &mut [u8], message: &Message) {
-    let pair = message.pair();
+    let pair = message.pair().expect("sayable");
     packet::put_u32(record, at::SRC, pair.src.0);
     packet::put_u32(record, at::DST, pair.dst.0);
     match *message {
@@ -337,7 +337,7 @@ fn write(version: u8, record: &mut [u8], message: &Message) {
             record[at] = u8::try_from(path.0).expect("sayable");
             write_report(record, report);
         }
-        Message::Feedback(_) => unreachable!("not sayable"),
+        Message::Feedback(_) | Message::Level(_) => unreachable!("not sayable"),
     }
 }
 

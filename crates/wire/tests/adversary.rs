@@ -77,7 +77,7 @@ impl World {
             Ok(Opened::Believed { from, messages, greet, .. }) => {
                 assert_eq!(from, HOSTS[1 - host]);
                 for message in messages {
-                    self.check(host, message.pair().src.0);
+                    self.check(host, message.pair().expect("of a pair").src.0);
                 }
                 greet
             }

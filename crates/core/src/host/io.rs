@@ -5,7 +5,7 @@ use super::policy::Policy;
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weir_units::{HostId, PairId, PathId, Rate, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, Time, VmId};
 
 /// The only things that ever happen to a host's machine.
 pub type Input<'a> = Given<&'a Observed, &'a Policy>;
@@ -77,6 +77,9 @@ pub struct Observed {
     /// What receivers told the data plane by itself, of pairs that were asked for
     /// ([`super::HostMachine::limits_wanted`]) or that spoke.
     pub limits: Vec<(PairId, Told)>,
+    /// The least delayed timed packet from each host since the last reading, if there was one
+    /// ([`super::Capabilities::timed`]).
+    pub timed: Vec<(HostId, Timed)>,
     /// Live connections of VMs with a window budget, by class.
     pub connections: Vec<(VmId, Vec<u32>)>,
 }
@@ -90,6 +93,7 @@ impl Observed {
         self.receive_paths.clear();
         self.meters.clear();
         self.limits.clear();
+        self.timed.clear();
         self.connections.clear();
     }
 }
@@ -123,6 +127,28 @@ pub struct ReceiveCount {
     pub lost: u64,
     /// Segments marked CE.
     pub marked: u64,
+}
+
+/// The least delayed timed packet of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Timed {
+    /// When it left the sending host's shaper, by that host's clock: microseconds, modulo 2¹⁶.
+    pub sent: u16,
+    /// When it came, by this host's clock.
+    pub came: Time,
+}
+
+impl Timed {
+    /// Whether it was delayed less than `other`, of the same sender. Delays modulo 2¹⁶ µs, that differ by less
+    /// than half of that.
+    pub const fn is_before(&self, other: &Self) -> bool {
+        (self.delay().wrapping_sub(other.delay()) as i16) < 0
+    }
+
+    /// This clock less the sender's, µs, modulo 2¹⁶.
+    pub const fn delay(&self) -> u16 {
+        ((self.came.as_nanos() / 1000) as u16).wrapping_sub(self.sent)
+    }
 }
 
 /// Whose traffic to a VM a meter counts.
@@ -183,6 +209,8 @@ pub enum Why {
     Receive,
     /// EyeQ: a period of the sender module is over: the uplink is shared anew.
     Send,
+    /// Level: a measuring period is over.
+    Level,
     /// Reservation: idle pairs are looked for.
     Idle,
     /// Any mechanism: the lease on what is borrowed is to be renewed ([`super::HostLoop`]).
@@ -203,6 +231,7 @@ impl fmt::Display for Why {
             Self::NewPairs => "new pairs share their hoses",
             Self::Receive => "EyeQ's receivers compute rates",
             Self::Send => "EyeQ's senders look for silent receivers",
+            Self::Level => "Level's receivers look at their windows",
             Self::Idle => "idle pairs are looked for",
             Self::Heartbeat => "the lease is renewed",
         })

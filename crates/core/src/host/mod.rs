@@ -35,8 +35,8 @@ pub use crate::outbox::Outbox;
 pub use events::{Event, Events};
 pub use hoses::{HoseKey, Ties, shared};
 pub use io::{
-    Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told,
-    Wanted, Why,
+    Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Timed,
+    Told, Wanted, Why,
 };
 pub use orders::{Levels, Orders, Pairs, Receive, Setting};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
@@ -152,10 +152,11 @@ impl HostMachine {
         self.mechanism.known()
     }
 
-    /// ElasticSwitch's machine, if that decides.
+    /// ElasticSwitch's machine, if that decides, at least about floors.
     pub fn elasticswitch(&self) -> Option<&elasticswitch::Machine> {
         match &self.mechanism {
             Mechanism::ElasticSwitch(machine) => Some(machine),
+            Mechanism::Level(machine) => Some(machine.partitioning()),
             _ => None,
         }
     }

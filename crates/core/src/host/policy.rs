@@ -179,11 +179,14 @@ pub struct Capabilities {
     pub limiter: bool,
     /// Paths to another host that it can tell apart.
     pub paths: usize,
+    /// It writes departure times into packets and keeps the least delayed of each window
+    /// ([`super::Observed::timed`]).
+    pub timed: bool,
 }
 
 impl Default for Capabilities {
     /// It counts pairs and limits pairs.
     fn default() -> Self {
-        Self { meters: false, limiter: false, paths: 1 }
+        Self { meters: false, limiter: false, paths: 1, timed: false }
     }
 }

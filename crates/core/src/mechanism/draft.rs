@@ -10,6 +10,7 @@ use super::Law;
 use super::constants::{Entry, Written};
 use super::elasticswitch::{ElasticSwitch, Promise};
 use super::eyeq::{Backend, EyeQ, Tuned};
+use super::level;
 use super::reservation::{self, Reservation};
 use crate::host::Capabilities;
 use weir_units::{PairId, Rate, Span};
@@ -21,6 +22,8 @@ pub enum Draft {
     ElasticSwitch(Box<ElasticSwitch>),
     /// Of EyeQ: a preset, and what differs from it.
     EyeQ(Box<Tuned>),
+    /// Of Level.
+    Level(Box<level::Draft>),
     /// Of reservations.
     Reservation(reservation::Draft),
 }
@@ -52,6 +55,7 @@ impl Draft {
             Self::ElasticSwitch(law) => **law = law.scaled(factor),
             // Its rates and times follow the link.
             Self::EyeQ(_) => {}
+            Self::Level(draft) => **draft = draft.as_ref().clone().scaled(factor),
             Self::Reservation(draft) => draft.factor = factor,
         }
         self
@@ -69,6 +73,10 @@ impl Draft {
                 entry.put(law, entry.read(written)?)
             }
             Self::EyeQ(tuned) => tuned.set(name, written),
+            Self::Level(draft) => {
+                let entry = Entry::find(name, level::Draft::CONSTANTS)?;
+                entry.put(draft, entry.read(written)?)
+            }
             Self::Reservation(draft) => {
                 if let Ok(entry) = Entry::find(name, reservation::Draft::CONSTANTS) {
                     entry.put(draft, entry.read(written)?)?;
@@ -92,7 +100,8 @@ impl Draft {
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::ElasticSwitch(law) => law.check().map_err(|error| format!("set: {error}")),
-            Self::EyeQ(_) | Self::Reservation(_) => Ok(()),
+            // Whether the loop is stable follows from the host's round trip.
+            Self::EyeQ(_) | Self::Level(_) | Self::Reservation(_) => Ok(()),
         }
     }
 
@@ -105,6 +114,7 @@ impl Draft {
     pub fn of_hoses(&self) -> Option<&ElasticSwitch> {
         match self {
             Self::ElasticSwitch(law) if law.promise == Promise::Hose => Some(law),
+            Self::Level(draft) => Some(&draft.law.partition),
             _ => None,
         }
     }
@@ -114,6 +124,7 @@ impl Draft {
         match self {
             Self::ElasticSwitch(law) => Law::ElasticSwitch(law),
             Self::EyeQ(tuned) => Law::EyeQ(Box::new(tuned.preset)),
+            Self::Level(draft) => Law::Level(Box::new(draft.law)),
             Self::Reservation(reservation::Draft { rates, other, .. }) => {
                 Law::Reservation(Reservation { rates, other: other.unwrap_or_default() })
             }
@@ -139,6 +150,12 @@ impl Draft {
                 let paths = if self.divides_paths() { can.paths } else { 1 };
                 Law::ElasticSwitch(Box::new(law.as_ref().clone().with_paths(paths)))
             }
+            Self::Level(_) if !can.timed => {
+                return Err("level needs departure times in packets, which this agent's data plane does not \
+                            write yet; choose `elasticswitch`, or play `level` in the simulator"
+                    .into());
+            }
+            Self::Level(draft) => Law::Level(Box::new(draft.on(line, round_trip)?)),
             Self::EyeQ(tuned) if can.meters => {
                 Law::EyeQ(Box::new(tuned.on_host(line, round_trip, can.limiter)?))
             }

@@ -12,6 +12,7 @@ pub mod draft;
 pub mod elasticswitch;
 pub mod explain;
 pub mod eyeq;
+pub mod level;
 pub mod registry;
 pub mod reservation;
 
@@ -35,6 +36,8 @@ pub enum Law {
     ElasticSwitch(Box<elasticswitch::ElasticSwitch>),
     /// Receivers meter what arrives and tell senders a rate.
     EyeQ(Box<eyeq::EyeQ>),
+    /// Guarantee partitioning, and one level per pair of hosts above it.
+    Level(Box<level::LevelLaw>),
     /// Static rates for a known traffic matrix; nothing is borrowed.
     Reservation(reservation::Reservation),
 }
@@ -45,6 +48,7 @@ impl Law {
         match self {
             Self::ElasticSwitch(es) => es.default_floor,
             Self::EyeQ(eyeq) => eyeq.default_floor,
+            Self::Level(level) => level.partition.default_floor,
             Self::Reservation(law) => law.other,
         }
     }
@@ -54,7 +58,7 @@ impl Law {
         match self {
             Self::ElasticSwitch(es) => es.rate.signal.needs_marks(),
             Self::EyeQ(_) => true,
-            Self::Reservation(_) => false,
+            Self::Level(_) | Self::Reservation(_) => false,
         }
     }
 
@@ -62,6 +66,7 @@ impl Law {
     pub fn reorder_window(&self) -> Span {
         match self {
             Self::ElasticSwitch(es) => es.reorder_window,
+            Self::Level(level) => level.partition.reorder_window,
             Self::EyeQ(_) | Self::Reservation(_) => {
                 elasticswitch::ElasticSwitch::default().reorder_window
             }
@@ -73,16 +78,33 @@ impl Law {
         match self {
             // No limiter until a receiver speaks.
             Self::EyeQ(_) => Some(Setting { floor: Rate::ZERO, ceiling: line }),
-            Self::ElasticSwitch(_) | Self::Reservation(_) => None,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::Reservation(_) => None,
         }
     }
 }
 
 impl Law {
-    /// Whether limiters let packets go one by one: a rate that is measured within 200 µs bears no
-    /// bursts of a millisecond.
+    /// Whether limiters let packets go one by one: a rate or a delay that is measured within 200 µs
+    /// bears no bursts of a millisecond.
     pub fn is_paced(&self) -> bool {
-        matches!(self, Self::EyeQ(_))
+        matches!(self, Self::EyeQ(_) | Self::Level(_))
+    }
+
+    /// How often a packet of a pair of hosts carries its departure time; `None`: never.
+    pub fn timed_every(&self) -> Option<Span> {
+        match self {
+            Self::Level(level) => Some(level.timed_every()),
+            Self::ElasticSwitch(_) | Self::EyeQ(_) | Self::Reservation(_) => None,
+        }
+    }
+
+    /// The law of hoses, where guarantee partitioning divides them.
+    fn of_hoses(&self) -> Option<&elasticswitch::ElasticSwitch> {
+        match self {
+            Self::ElasticSwitch(es) => Some(es),
+            Self::Level(level) => Some(&level.partition),
+            Self::EyeQ(_) | Self::Reservation(_) => None,
+        }
     }
 
     /// What it leaves to a data plane that can do so much: one that can meter does it for EyeQ only.
@@ -94,7 +116,7 @@ impl Law {
     pub fn metering(&self) -> Option<&eyeq::EyeQ> {
         match self {
             Self::EyeQ(eyeq) => Some(eyeq),
-            Self::ElasticSwitch(_) | Self::Reservation(_) => None,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::Reservation(_) => None,
         }
     }
 
@@ -103,7 +125,7 @@ impl Law {
     pub(crate) fn promised_elsewhere(&self, host: &Policy, out: bool) -> Rate {
         let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
         match self {
-            Self::ElasticSwitch(es) if es.promise == Promise::Hose => {
+            _ if self.of_hoses().is_some_and(|es| es.promise == Promise::Hose) => {
                 let elsewhere = host.directory.values().filter(|l| l.host != host.host);
                 let elsewhere: BTreeSet<TenantId> = elsewhere.map(|l| l.tenant).collect();
                 let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
@@ -115,7 +137,7 @@ impl Law {
                 floors.chain(further.map(|(_, (_, hose))| of(hose))).sum()
             }
             // Seawall promises nothing; EyeQ has refused what is too much.
-            Self::ElasticSwitch(_) | Self::EyeQ(_) => Rate::ZERO,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::EyeQ(_) => Rate::ZERO,
             Self::Reservation(law) => {
                 let ends = |p: &PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
                 let crosses =
@@ -150,7 +172,7 @@ impl Law {
     /// Whether it keeps the floors of several hoses of a VM. EyeQ refuses them; Seawall and
     /// reservations have none.
     pub fn has_hoses(&self) -> bool {
-        matches!(self, Self::ElasticSwitch(es) if es.promise.has_hoses())
+        self.of_hoses().is_some_and(|es| es.promise.has_hoses())
     }
 
     /// What a VM with these floors out is promised out in all: the pairs of its tenant (with a reservation
@@ -158,7 +180,7 @@ impl Law {
     /// other VMs.
     pub fn promised(&self, vm: VmId, floor_out: Rate) -> Rate {
         let own = match self {
-            Self::ElasticSwitch(_) | Self::EyeQ(_) => floor_out,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::EyeQ(_) => floor_out,
             Self::Reservation(law) => floor_out.max(law.of(vm)),
         };
         own + self.default_rate()
@@ -198,6 +220,8 @@ pub enum PairView {
     ElasticSwitch(Box<elasticswitch::PairView>),
     /// As EyeQ sees it.
     EyeQ(eyeq::PairView),
+    /// As Level sees it.
+    Level(Box<level::PairView>),
     /// As a reservation sees it.
     Reservation(reservation::PairView),
 }
@@ -208,6 +232,7 @@ impl PairView {
         match self {
             Self::ElasticSwitch(view) => view.pair,
             Self::EyeQ(view) => view.pair,
+            Self::Level(view) => view.pair,
             Self::Reservation(view) => view.pair,
         }
     }
@@ -216,6 +241,7 @@ impl PairView {
     pub fn lost_on_arrival(&self) -> Option<u64> {
         match self {
             Self::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
+            Self::Level(view) => view.floors.receive.as_ref().map(|r| r.lost),
             Self::EyeQ(_) | Self::Reservation(_) => None,
         }
     }
@@ -225,6 +251,7 @@ impl PairView {
         match self {
             Self::ElasticSwitch(view) => elasticswitch::explain::summary(view),
             Self::EyeQ(view) => eyeq::explain::summary(view),
+            Self::Level(view) => view.summary(),
             Self::Reservation(view) => view.summary(),
         }
     }
@@ -234,6 +261,7 @@ impl PairView {
         match self {
             Self::ElasticSwitch(view) => elasticswitch::explain::reasons(view, named, facts),
             Self::EyeQ(view) => eyeq::explain::reasons(view, named, facts),
+            Self::Level(view) => view.reasons(named, facts),
             Self::Reservation(view) => view.reasons(facts),
         }
     }
@@ -244,6 +272,7 @@ impl PairView {
 pub(crate) enum Mechanism {
     ElasticSwitch(Box<elasticswitch::Machine>),
     EyeQ(Box<eyeq::Host>),
+    Level(Box<level::Machine>),
     Reservation(Box<reservation::Machine>),
 }
 
@@ -253,6 +282,7 @@ impl Mechanism {
             Law::ElasticSwitch(es) => {
                 Self::ElasticSwitch(Box::new(elasticswitch::Machine::new(policy, *es, now)))
             }
+            Law::Level(law) => Self::Level(Box::new(level::Machine::new(policy, *law, now))),
             Law::EyeQ(eyeq) => Self::EyeQ(Box::new(eyeq::Host::new(&policy, *eyeq, now)?)),
             Law::Reservation(law) => {
                 Self::Reservation(Box::new(reservation::Machine::new(policy, law, now)))
@@ -264,6 +294,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.handle(now, input, out),
             Self::EyeQ(machine) => machine.handle(now, input, out),
+            Self::Level(machine) => machine.handle(now, input, out),
             Self::Reservation(machine) => machine.handle(now, input),
         }
     }
@@ -272,6 +303,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.next_deadline(),
             Self::EyeQ(machine) => machine.next_deadline(),
+            Self::Level(machine) => machine.next_deadline(),
             Self::Reservation(machine) => machine.next_deadline(),
         }
     }
@@ -280,6 +312,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.wants(now),
             Self::EyeQ(machine) => machine.wants(),
+            Self::Level(machine) => machine.wants(now),
             Self::Reservation(_) => Wanted { send: true, receive: false },
         }
     }
@@ -289,6 +322,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.undivided(),
             Self::EyeQ(machine) => machine.undivided(),
+            Self::Level(machine) => machine.undivided(),
             Self::Reservation(machine) => machine.orders(),
         }
     }
@@ -297,6 +331,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.orders(now),
             Self::EyeQ(machine) => machine.orders(),
+            Self::Level(machine) => machine.orders(now),
             Self::Reservation(machine) => machine.orders(),
         }
     }
@@ -305,6 +340,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.counters(),
             Self::EyeQ(machine) => machine.common_counters(),
+            Self::Level(machine) => machine.counters(),
             Self::Reservation(machine) => machine.counters(),
         }
     }
@@ -315,6 +351,9 @@ impl Mechanism {
                 machine.pairs(now).into_iter().map(Box::new).map(PairView::ElasticSwitch).collect()
             }
             Self::EyeQ(machine) => machine.pairs().into_iter().map(PairView::EyeQ).collect(),
+            Self::Level(machine) => {
+                machine.pairs(now).into_iter().map(Box::new).map(PairView::Level).collect()
+            }
             Self::Reservation(machine) => machine.pairs().map(PairView::Reservation).collect(),
         }
     }
@@ -325,6 +364,7 @@ impl Mechanism {
                 machine.pair(now, pair).map(Box::new).map(PairView::ElasticSwitch)
             }
             Self::EyeQ(machine) => machine.pair(pair).map(PairView::EyeQ),
+            Self::Level(machine) => machine.pair(now, pair).map(Box::new).map(PairView::Level),
             Self::Reservation(machine) => machine.pair(pair).map(PairView::Reservation),
         }
     }
@@ -333,6 +373,7 @@ impl Mechanism {
         match self {
             Self::ElasticSwitch(machine) => machine.known(),
             Self::EyeQ(machine) => machine.known(),
+            Self::Level(machine) => machine.known(),
             Self::Reservation(machine) => (machine.pairs().count(), 0),
         }
     }

@@ -9,7 +9,7 @@ use super::constants::names as names_of;
 use super::draft::Draft;
 use super::elasticswitch::ElasticSwitch;
 use super::eyeq::{EyeQ, Tuned};
-use super::reservation;
+use super::{level, reservation};
 
 /// One mechanism, as people name it.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +116,7 @@ pub const ALL: &[Row] = &[
         draft: |preset| Some(Draft::elasticswitch(ElasticSwitch::preset(preset)?)),
         constants: || names_of(ElasticSwitch::CONSTANTS),
         agents_own: &[],
+        // `fast` is promised nothing: agents do not say yet what waits, by which it sees demands.
         floors: |preset| match preset.starts_with("steady") || preset == "floors" {
             true => Floors::Everywhere,
             false => Floors::Nowhere,
@@ -136,6 +137,21 @@ pub const ALL: &[Row] = &[
         floors: |_| Floors::AtHosts,
         reserves: false,
         returns: false,
+    },
+    Row {
+        name: "level",
+        title: "Level",
+        about: "receivers tell hosts by which multiple of their floors to send; simulator only",
+        presets: &[],
+        usual: "paper",
+        agents: "paper",
+        draft: |_| Some(Draft::Level(Box::default())),
+        constants: || names_of(level::Draft::CONSTANTS),
+        agents_own: &[],
+        // It is an experiment, and breaks some: docs/algorithms/level.md.
+        floors: |_| Floors::Nowhere,
+        reserves: false,
+        returns: true,
     },
 ];
 
@@ -189,6 +205,7 @@ mod tests {
         let pages = [
             include_str!("../../../../docs/algorithms/elasticswitch.md"),
             include_str!("../../../../docs/algorithms/eyeq.md"),
+            include_str!("../../../../docs/algorithms/level.md"),
         ];
         for row in ALL {
             let mut names = (row.constants)();

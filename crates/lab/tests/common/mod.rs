@@ -65,6 +65,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         vms: (0..hosts).map(vm).collect(),
         tenants: vec!["only".into()],
         hoses: vec![],
+        clock_drift: 0,
         lab: Default::default(),
         traffic: vec![],
         attacks: vec![],

@@ -124,7 +124,8 @@ mod tests {
     use weir_core::eyeq::{EyeQ, Tuned};
     use weir_core::mechanism::constants::Value;
 
-    const AGENT: Capabilities = Capabilities { meters: true, limiter: false, paths: 1 };
+    const AGENT: Capabilities =
+        Capabilities { meters: true, limiter: false, paths: 1, timed: false };
     const KERNEL: Capabilities = Capabilities { limiter: true, ..AGENT };
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {

@@ -62,6 +62,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     let (duration, warmup) = times(spec, &mut scope)?;
     let sample = sample(spec, &scope)?;
     let scale = scale(spec, &scope)?;
+    let clock_drift = clock_drift(spec, &scope)?;
     scope.set("scale", Value { number: scale, dim: Dim::Number });
     let mut topology = spec.topology.build(&scope)?;
     let hosts = topology.hosts.clone();
@@ -125,6 +126,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         traffic,
         attacks,
         faults,
+        clock_drift,
         lab: spec.lab,
         mechanisms,
         binding,
@@ -199,6 +201,17 @@ fn headroom(spec: &Spec, scope: &Scope) -> Result<f64, Error> {
         return Err(formula.error(message, "write a part of one: 0.1 keeps 10% of each link free"));
     }
     Ok(headroom)
+}
+
+/// In millionths. No oscillator that is sold is worse than a thousandth.
+fn clock_drift(spec: &Spec, scope: &Scope) -> Result<u32, Error> {
+    let Some(formula) = &spec.clock_drift else { return Ok(0) };
+    let drift = formula.number(scope)?;
+    if !(0.0..=1000.0).contains(&drift) || drift.fract() != 0.0 {
+        let message = format!("a drift of {drift}");
+        return Err(formula.error(message, "write a whole number of millionths, at most 1000: 100"));
+    }
+    Ok(drift as u32)
 }
 
 /// VMs on their hosts, and the names by which traffic calls them.

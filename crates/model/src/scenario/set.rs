@@ -11,12 +11,13 @@ use super::error::{Error, Place, did_you_mean};
 use super::yaml::{self, Key, Kind, Node};
 
 /// Keys of `spec` that may be set although the file does not have them.
-const SINGLE: [&str; 10] = [
+const SINGLE: [&str; 11] = [
     "duration",
     "warmup",
     "sample",
     "scale",
     "headroom",
+    "clock_drift",
     "repeat",
     "mechanisms",
     "congested",

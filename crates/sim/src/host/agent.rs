@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use weir_core::elasticswitch::Ends;
 use weir_core::host::{
     Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount, SendCount,
-    Setting, Work,
+    Setting, Timed, Work,
 };
 use weir_core::mechanism::PairView;
 use weir_core::message::Message;
@@ -52,6 +52,8 @@ pub(super) struct Counted<'a> {
     pub(super) sends: &'a [u32],
     pub(super) receives: &'a [u32],
     pub(super) htb: &'a Htb,
+    /// The least delayed packet from each host since the last reading.
+    pub(super) timed: &'a [(HostId, Timed)],
     /// By the network's clock, and how long a gap may stay open. In ns.
     pub(super) now: u64,
     pub(super) window: u64,
@@ -105,9 +107,7 @@ impl Agent {
                     self.handle(now, Input::Message(from, *message));
                 }
             }
-            Words::Feedback(feedback) => {
-                self.handle(now, Input::Message(from, Message::Feedback(*feedback)));
-            }
+            Words::Single(message) => self.handle(now, Input::Message(from, *message)),
         }
     }
 
@@ -116,6 +116,7 @@ impl Agent {
         self.observed.clear();
         self.read_sent(&counted);
         self.read_received(&mut counted);
+        self.observed.timed.extend_from_slice(counted.timed);
         self.host.handle(now, Call::Input(Input::Observed(&self.observed)));
     }
 
@@ -210,8 +211,8 @@ impl Agent {
         let messages = std::mem::take(&mut self.messages);
         let mut letters: Vec<(HostId, Words)> = Vec::new();
         for (to, message) in messages {
-            if let Message::Feedback(feedback) = message {
-                letters.push((to, Words::Feedback(feedback)));
+            if let Message::Feedback(_) | Message::Level(_) = message {
+                letters.push((to, Words::Single(message)));
                 continue;
             }
             match letters.last_mut() {

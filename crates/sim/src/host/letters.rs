@@ -5,15 +5,14 @@
 //! Source    Sizes: `weir-wire` (a header, a tag, and a record per message); EyeQ's: §3.2.
 
 use std::collections::BTreeMap;
-use weir_core::eyeq::Feedback;
 use weir_core::message::Message;
 use weir_units::HostId;
 use weir_wire::packet::{HEADER, RECORD, TAG};
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
-/// EyeQ's message: the least Ethernet frame (EyeQ §3.2).
-const FEEDBACK: u16 = 64;
+/// EyeQ's message, and Level's: the least Ethernet frame (EyeQ §3.2).
+const SINGLE: u16 = 64;
 
 /// One datagram.
 #[derive(Clone, Debug)]
@@ -34,8 +33,8 @@ pub(crate) struct Letter {
 pub(crate) enum Words {
     /// Records of `weir-wire`. None: a greeting.
     Records(Vec<Message>),
-    /// "At this rate you may send to this VM."
-    Feedback(Feedback),
+    /// A message that data planes make: EyeQ's feedback, Level's words.
+    Single(Message),
 }
 
 impl Letter {
@@ -43,7 +42,7 @@ impl Letter {
     pub(super) fn size(&self) -> u16 {
         match &self.words {
             Words::Records(messages) => (HEADERS + HEADER + TAG + RECORD * messages.len()) as u16,
-            Words::Feedback(_) => FEEDBACK,
+            Words::Single(_) => SINGLE,
         }
     }
 }
@@ -70,7 +69,7 @@ impl Written {
             match message {
                 Message::Offer(_) => offers += 1,
                 Message::Congestion(_) | Message::PathCongestion(..) => reports += 1,
-                Message::Echo(_) | Message::Feedback(_) => {}
+                Message::Echo(_) | Message::Feedback(_) | Message::Level(_) => {}
             }
         }
         self.offers += offers;

@@ -33,6 +33,7 @@ mod shares;
 mod shim;
 mod station;
 mod stray;
+mod times;
 mod translator;
 mod weather;
 

@@ -35,6 +35,8 @@ pub(crate) struct GuardedHost {
     pub(crate) shares: Vec<Share>,
     /// In the order of time.
     pub(crate) troubles: Vec<Trouble>,
+    /// The clock that stamps packets gains or loses at most so many millionths.
+    pub(crate) drift: u32,
 }
 
 /// A pair that may come to life.

@@ -33,7 +33,7 @@ use weir_core::host::{Direction, Input};
 use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, PairId, PathId, Rate, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
 const REACTION: u64 = 50_000;
@@ -55,6 +55,10 @@ pub(crate) struct Shim {
     pub(crate) udp: Vec<u32>,
     /// The sequence number of each packet, by its place in the slab.
     stamps: Vec<u16>,
+    /// Likewise its departure time, µs, if packets carry any.
+    departures: Vec<Option<u16>>,
+    /// At most one in so many ns does, of a pair of hosts.
+    timed_every: Option<u64>,
     ways: BTreeMap<(HostId, HostId), u32>,
     /// Marks are a signal: all packets of pairs are ECN-capable on the way.
     marks: bool,
@@ -104,6 +108,8 @@ impl Shim {
             tcp: Vec::new(),
             udp: Vec::new(),
             stamps: Vec::new(),
+            departures: Vec::new(),
+            timed_every: law.and_then(Law::timed_every).map(Span::as_nanos),
             ways: guard.ways.iter().map(|(ends, way)| (*ends, net.add_route(way))).collect(),
             marks: law.is_some_and(Law::needs_marks),
             window: law.map_or(0, |law| law.reorder_window().as_nanos()),
@@ -236,6 +242,13 @@ impl Shim {
         if let Some(tenants) = self.tenants.as_mut().filter(|_| from != to) {
             tenants.count(*from, pair.src, false, packet.size);
         }
+        if let Some(every) = self.timed_every.filter(|_| from != to) {
+            if self.departures.len() <= id as usize {
+                self.departures.resize(id as usize + 1, None);
+            }
+            self.departures[id as usize] =
+                self.hosts[*from as usize].times.leave(net.now, *to, every);
+        }
     }
 
     /// A packet for a guest arrives; the guest sees what is left in `packet`.
@@ -253,6 +266,11 @@ impl Shim {
             return;
         }
         pair.meter.arrive(net.now, self.stamps[id as usize], packet.size, marked, self.window);
+        if let Some(sent) = self.departures.get(id as usize).copied().flatten()
+            && pair.from != pair.to
+        {
+            self.hosts[pair.to as usize].times.come(net.now, HostId(pair.from), sent);
+        }
         if !pair.receives {
             pair.receives = true;
             let (to, news) = (pair.to, (pair.id, Direction::Receive));
@@ -319,7 +337,7 @@ impl Shim {
         host.heard.hear(letter.from, letter.number);
         let verdict = match &letter.words {
             // Its key is that of both lives.
-            Words::Feedback(_) => Verdict::Believe,
+            Words::Single(_) => Verdict::Believe,
             Words::Records(_) => host.peers.judge(&letter),
         };
         match verdict {
@@ -427,7 +445,7 @@ impl Shim {
             let host = &mut self.hosts[number as usize];
             let echo = host.peers.echo(to);
             let letter = Letter { from, to, life: host.lives, echo, number: host.post(to), words };
-            if let Words::Feedback(_) = letter.words {
+            if let Words::Single(_) = letter.words {
                 // There are so many that the uplink has to account for them.
                 host.htb.charge(net.now, letter.size());
             }

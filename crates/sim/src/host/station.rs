@@ -12,6 +12,7 @@ use super::htb::Htb;
 use super::pairs::{GuardedHost, Pair};
 use super::peers::Peers;
 use super::stray::{Stray, is_stray};
+use super::times::Times;
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
@@ -74,6 +75,7 @@ pub(super) struct Host {
     pub(super) news: Vec<(PairId, Direction)>,
     pub(super) wakes_at: u64,
     pub(super) htb: Htb,
+    pub(super) times: Times,
     pub(super) levels: Levels,
     pub(super) shares: Vec<Share>,
     /// The class of each VM's packets in the network.
@@ -115,6 +117,7 @@ impl Host {
             life: Life::Runs,
             lives: 0,
             peers: Peers::new(0),
+            times: Times::new(seed, number, guarded.drift, origin),
             origin,
             rng,
             news: Vec::new(),
@@ -231,8 +234,10 @@ impl Host {
     /// Reads all counters and tells them to the agent.
     pub(super) fn count(&mut self, pairs: &mut [Pair], now: u64, window: u64) {
         let at = self.clock(now);
+        let timed = self.times.take();
         let Self { agent, sends, receives, htb, .. } = self;
-        agent.count(at, Counted { pairs, sends, receives, htb, now, window });
+        let timed = &timed;
+        agent.count(at, Counted { pairs, sends, receives, htb, timed, now, window });
     }
 
     /// The queue for a packet of `size` octets that a pair sends; `None` if it is to be dropped.

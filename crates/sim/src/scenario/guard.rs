@@ -139,7 +139,7 @@ pub(super) fn policies(
     let mut draft = draft(scenario, mechanism, setup)?;
     draft.reserve(setup.reserve.iter().copied());
     let round_trip = round_trip(scenario);
-    let can = Capabilities { limiter: true, paths, ..Capabilities::default() };
+    let can = Capabilities { limiter: true, timed: true, paths, ..Capabilities::default() };
     let one = |(host, line): (usize, Rate)| {
         let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
         let law = draft.on(&Place { line, round_trip, can }).map_err(|what| {
@@ -238,6 +238,7 @@ fn guarded(
         shares: here.map(share).collect(),
         log: journal.map(open).transpose()?,
         troubles: troubles(scenario, host),
+        drift: scenario.clock_drift,
         policy,
     })
 }

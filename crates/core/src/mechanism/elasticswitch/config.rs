@@ -69,11 +69,11 @@ impl Default for ElasticSwitch {
 
 impl ElasticSwitch {
     /// The named sets of constants for pairs with one path.
-    pub const PRESETS: &[&str] = &["paper", "steady", "paper-ecn", "steady-ecn"];
+    pub const PRESETS: &[&str] = &["paper", "steady", "paper-ecn", "steady-ecn", "fast"];
     /// All of them: also the one that needs a data plane with several paths to a host, and guarantee
     /// partitioning alone.
     pub const ALL_PRESETS: &[&str] =
-        &["paper", "steady", "paper-ecn", "steady-ecn", "steady-paths", "floors"];
+        &["paper", "steady", "paper-ecn", "steady-ecn", "fast", "steady-paths", "floors"];
 
     /// A named set of constants, for links of 1 Gb/s; see docs/algorithms/elasticswitch.md.
     pub fn preset(name: &str) -> Option<Self> {
@@ -83,6 +83,7 @@ impl ElasticSwitch {
             "paper-ecn" => Some(Self::default().with_ecn()),
             "steady-ecn" => Some(Self::steady_ecn()),
             "steady-paths" => Some(Self::steady().with_paths(2)),
+            "fast" => Some(Self::steady().with_fast_partitioning()),
             "floors" => Some(Self::floors()),
             _ => None,
         }
@@ -104,6 +105,18 @@ impl ElasticSwitch {
     fn floors() -> Self {
         let rate = RateConfig { lends_vm: Some(0.0), ..RateConfig::default() };
         Self { rate, ..Self::default() }
+    }
+
+    /// The same with floors that follow demands within 10 ms. Needs a data plane that says what waits in
+    /// a pair's queue: in 10 ms a slow pair's use says little.
+    fn with_fast_partitioning(self) -> Self {
+        let (partition_period, new_pair_delay) = (Span::from_millis(10), Span::from_millis(1));
+        Self { partition_period, new_pair_delay, ..self }
+    }
+
+    /// Fast guarantee partitioning for a mechanism that lends by itself.
+    pub(crate) fn fast_floors() -> Self {
+        Self::floors().with_fast_partitioning()
     }
 
     /// The same with a third layer, for hosts that can tell `count` paths to each other.

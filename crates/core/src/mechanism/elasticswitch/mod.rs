@@ -390,14 +390,13 @@ impl Machine {
     }
 
     fn message(&mut self, now: Time, from: HostId, message: Message, out: &mut Outbox) {
-        let pair = message.pair();
         let (here, there) = match message {
-            Message::Offer(_) | Message::Congestion(_) | Message::PathCongestion(..) => {
-                (pair.src, pair.dst)
-            }
-            Message::Echo(_) => (pair.dst, pair.src),
+            Message::Offer(Offer { pair, .. })
+            | Message::Congestion(Congestion { pair, .. })
+            | Message::PathCongestion(_, Congestion { pair, .. }) => (pair.src, pair.dst),
+            Message::Echo(Echo { pair, .. }) => (pair.dst, pair.src),
             // Another mechanism's.
-            Message::Feedback(_) => {
+            Message::Feedback(_) | Message::Level(_) => {
                 self.counters.misdirected += 1;
                 return;
             }
@@ -412,7 +411,7 @@ impl Machine {
             Message::Echo(echo) => self.echoed(now, echo),
             Message::Congestion(congestion) => self.congested(now, congestion),
             Message::PathCongestion(path, report) => self.path_congested(now, path, report),
-            Message::Feedback(_) => None,
+            Message::Feedback(_) | Message::Level(_) => None,
         };
         match known {
             Some(()) => self.counters.messages += 1,

@@ -1,0 +1,188 @@
+//! A receiver's side of a pair of hosts: windows, the step, and what the sender is told.
+//!
+//! Approach  Each period the windows make a step. A cut is told at once and twice more; other changes
+//!           above 1/32 once a period; anything else every four periods, which renews the lease.
+//! Promises  At most one message per period.
+//! Not here  The arithmetic: see `step` and `window`.
+
+use super::law::LevelLaw;
+use super::step::{Seen, Step};
+use super::value::{Level, UNIT};
+use super::window::Windows;
+use crate::host::Timed;
+use serde::{Deserialize, Serialize};
+use weir_units::{Span, Time};
+
+/// A cut is repeated this often: a lost one costs floors.
+const REPEATS: u8 = 2;
+/// Changes below one part in this many wait.
+const SMALL: u64 = 32;
+/// A dip lasts so many periods, and the time until it shows.
+const DIP: u64 = 6;
+
+/// What arrived from one host.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Path {
+    windows: Windows,
+    step: Step,
+    /// A dip is under way: it shows from `.0` to `.1`.
+    dip: Option<(Time, Time)>,
+    is_lossy: bool,
+    segments: u64,
+    marked: u64,
+    used: Level,
+    used_at: Time,
+    active_at: Time,
+    told: Level,
+    told_at: Time,
+    repeats: u8,
+}
+
+impl Path {
+    /// Of a host that just began to send.
+    pub fn new(now: Time) -> Self {
+        Self {
+            windows: Windows::default(),
+            step: Step::new(now),
+            dip: None,
+            is_lossy: false,
+            segments: 0,
+            marked: 0,
+            used: Level::ONE,
+            used_at: now,
+            active_at: now,
+            told: Level::ONE,
+            told_at: now,
+            repeats: 0,
+        }
+    }
+
+    /// Segments of a pair arrived since the last count, so many marked, and some were found lost.
+    pub fn count(&mut self, now: Time, segments: u64, marked: u64, lost: u64) {
+        if segments > 0 {
+            self.active_at = now;
+        }
+        self.segments = self.segments.saturating_add(segments);
+        self.marked = self.marked.saturating_add(marked);
+        self.is_lossy |= lost > 0;
+    }
+
+    /// The sender's highest level in use.
+    pub fn uses(&mut self, now: Time, used: Level) {
+        (self.used, self.used_at) = (used, now);
+    }
+
+    /// Whether something arrived lately.
+    pub fn is_awake(&self, law: &LevelLaw, now: Time) -> bool {
+        now.since(self.active_at) <= law.asleep_after()
+    }
+
+    /// Time without arrivals.
+    pub fn idle_for(&self, now: Time) -> Span {
+        now.since(self.active_at)
+    }
+
+    /// The level in force; in a dip that is the floors'.
+    pub fn level(&self) -> Level {
+        if self.dip.is_some() { Level::ONE } else { self.step.level() }
+    }
+
+    /// Clocks that have jumped.
+    pub const fn jumps(&self) -> u32 {
+        self.windows.jumps
+    }
+
+    /// A period is over; `timed` is the least delayed packet of its window, if there was one.
+    pub fn step(&mut self, law: &LevelLaw, now: Time, timed: Option<Timed>) {
+        if !self.is_awake(law, now) {
+            self.step.sleep(now);
+            self.dip = None;
+            return;
+        }
+        let shown = timed.map(|timed| {
+            let before = self.windows.jumps;
+            let shown = self.windows.take(law, timed);
+            if self.windows.jumps > before {
+                // The base is new, and may be a queue's: nothing grows on its account.
+                self.step.hold(now + law.period * 3);
+            }
+            shown
+        });
+        if let Some((from, until)) = self.dip {
+            if now >= until {
+                self.windows.end_dip(now);
+                self.dip = None;
+                self.step.hold(now + law.loop_delay + law.period);
+            } else if now >= from && shown.is_some() && !self.windows.is_dipping() {
+                self.windows.begin_dip();
+            }
+            return;
+        }
+        if !self.step.is_settled(now) {
+            return;
+        }
+        let is_lossy = std::mem::take(&mut self.is_lossy);
+        let (segments, marked) =
+            (std::mem::take(&mut self.segments), std::mem::take(&mut self.marked));
+        let Some(shown) = shown else {
+            if is_lossy {
+                self.decide(
+                    law,
+                    now,
+                    Seen {
+                        queue: law.queue_at_rest(),
+                        load: None,
+                        is_lossy,
+                        marked: 0,
+                        used: self.used,
+                    },
+                );
+            }
+            return;
+        };
+        if self.is_dip_due(law, now, shown.queue) {
+            let from = now + law.loop_delay;
+            self.dip = Some((from, from + law.period * DIP));
+            return;
+        }
+        let marked = (marked * UNIT).checked_div(segments).unwrap_or(0);
+        let used = self.used;
+        self.decide(
+            law,
+            now,
+            Seen { queue: shown.queue, load: shown.load, is_lossy, marked, used },
+        );
+    }
+
+    fn decide(&mut self, law: &LevelLaw, now: Time, seen: Seen) {
+        self.step.step(law, now, seen);
+    }
+
+    /// The base is old. Once it is half as old, a queue that others empty is reason enough: receivers
+    /// that share a bottleneck so come to do it at the same time.
+    fn is_dip_due(&self, law: &LevelLaw, now: Time, queue: Span) -> bool {
+        let Some(since) = self.windows.base_since() else { return false };
+        let age = now.since(since);
+        let is_low = queue.as_nanos() * 2 <= law.queue_at_rest().as_nanos();
+        let is_due = age >= law.base_lives || (is_low && age * 2 >= law.base_lives);
+        is_due && self.step.level() > Level::ONE
+    }
+
+    /// What the sender is to be told now, if anything.
+    pub fn tell(&mut self, law: &LevelLaw, now: Time) -> Option<Level> {
+        let level = self.level();
+        let (raw, told) = (level.raw(), self.told.raw());
+        let is_cut = raw < told - told / SMALL;
+        let is_growth = raw > told + told / SMALL;
+        let is_due = self.is_awake(law, now) && now.since(self.told_at) >= law.told_every();
+        if is_cut {
+            self.repeats = REPEATS;
+        } else if self.repeats > 0 {
+            self.repeats -= 1;
+        } else if !is_growth && !is_due {
+            return None;
+        }
+        (self.told, self.told_at) = (level, now);
+        Some(level)
+    }
+}

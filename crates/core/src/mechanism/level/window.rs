@@ -1,0 +1,161 @@
+//! What timed packets show: the queue, and the relative load of the bottleneck.
+//!
+//! Problem   Switches say nothing. Clocks of hosts differ by an unknown offset and drift, hosts delay
+//!           packets at random, and a departure time has room for 16 bits.
+//! Approach  Hosts can only delay packets, and a queue delays all of them: so the least delayed packet
+//!           of each window counts. Two of these of one busy period left the bottleneck Δrx apart and
+//!           entered it Δtx apart, so ρ = Δrx/Δtx, without any clock in common. The base delay is the
+//!           least seen; once it is old the receiver empties the queue (a *dip*) to see it again. What
+//!           two dips differ by is the drift of the clocks.
+//! Promises  An offset of clocks changes nothing. A clock that jumps costs the base, which begins anew.
+//! Not here  What follows from it: see `step`.
+//! Source    Stretch of trains: pathload (ToN 2003). Base by a filter of minima and dips: BBR.
+
+use super::law::LevelLaw;
+use super::value::UNIT;
+use crate::host::Timed;
+use serde::{Deserialize, Serialize};
+use weir_units::{Span, Time};
+
+/// A delay that grows by more between two packets, and by more than four times the time between their
+/// departures, is a clock's jump, µs: no load does that.
+const JUMP: i64 = 10_000;
+/// A packet that left earlier than the one before it by more than this, µs, left by a clock that
+/// jumped.
+const SLACK: i64 = 1_000;
+/// Clocks differ by no more, in 2⁻²⁰ (about 10⁻⁶): twice what oscillators may.
+const MOST_DRIFT: i64 = 200;
+
+/// The delays of one path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Windows {
+    last: Option<Sample>,
+    base: Option<Base>,
+    /// What the base grows by with time: the drift of the clocks, in 2⁻²⁰.
+    drift: i64,
+    /// The least delayed sample of the present dip.
+    dip: Option<Sample>,
+    /// Clocks that have jumped.
+    pub jumps: u32,
+}
+
+/// The least delayed packet of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Sample {
+    /// Receiver's clock less sender's, µs, with an unknown constant.
+    delay: i64,
+    came: Time,
+    /// What it waited, ns.
+    queue: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Base {
+    /// Of a packet that came at `of`, µs.
+    delay: i64,
+    of: Time,
+    /// Since when it is the base. A packet that comes as late does not renew it: it may have waited in
+    /// the same queue.
+    since: Time,
+}
+
+/// What one window showed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// q.
+    pub queue: Span,
+    /// ρ in 4096ths, if there was a queue in this window and the one before.
+    pub load: Option<u64>,
+}
+
+impl Windows {
+    /// Takes the least delayed packet of a window.
+    pub fn take(&mut self, law: &LevelLaw, timed: Timed) -> Shown {
+        let delay = self.unwrap(timed);
+        let last = self.last.filter(|last| timed.came > last.came);
+        let has_jumped = last.is_some_and(|last| is_jump(&last, delay, timed.came));
+        self.jumps += u32::from(has_jumped);
+        let former = last.filter(|_| !has_jumped);
+        let base = match self.base {
+            Some(base) if !has_jumped => base,
+            _ => Base { delay, of: timed.came, since: timed.came },
+        };
+        let expected = base.delay + self.drifted(timed.came.since(base.of));
+        let above = delay - expected;
+        let is_less = above < 0;
+        self.base = Some(if is_less { Base { delay, of: timed.came, ..base } } else { base });
+        let queue = above.max(0) as u64 * 1000;
+        let sample = Sample { delay, came: timed.came, queue };
+        self.last = Some(sample);
+        if let Some(dip) = &mut self.dip
+            && delay < dip.delay
+        {
+            *dip = sample;
+        }
+        let least = law.least_queue().as_nanos();
+        let near = former.filter(|last| timed.came.since(last.came) <= law.asleep_after());
+        let load = near.filter(|last| last.queue > least && queue > least);
+        Shown {
+            queue: Span::from_nanos(queue),
+            load: load.and_then(|last| stretch(&last, &sample)),
+        }
+    }
+
+    /// Since when the base is the base, but for less delayed packets that came later.
+    pub fn base_since(&self) -> Option<Time> {
+        self.base.map(|base| base.since)
+    }
+
+    /// The queue is being emptied from now on.
+    pub fn begin_dip(&mut self) {
+        self.dip = self.last;
+    }
+
+    /// Whether it is.
+    pub const fn is_dipping(&self) -> bool {
+        self.dip.is_some()
+    }
+
+    /// It was; what was seen meanwhile is the base.
+    pub fn end_dip(&mut self, now: Time) {
+        let (Some(least), Some(base)) = (self.dip.take(), self.base) else { return };
+        let apart = micros(least.came.since(base.of));
+        if apart > 1_000_000 {
+            let drift = ((least.delay - base.delay) << 20) / apart;
+            if drift.abs() <= MOST_DRIFT {
+                self.drift = if self.drift == 0 { drift } else { (self.drift + drift) / 2 };
+            }
+        }
+        self.base = Some(Base { delay: least.delay, of: least.came, since: now });
+    }
+
+    /// Departure times wrap after 65 ms; delays differ by less than half of that.
+    fn unwrap(&self, timed: Timed) -> i64 {
+        let short = timed.delay();
+        match self.last {
+            None => short.into(),
+            Some(last) => last.delay + i64::from(short.wrapping_sub(last.delay as u16) as i16),
+        }
+    }
+
+    fn drifted(&self, passed: Span) -> i64 {
+        (self.drift * micros(passed)) >> 20
+    }
+}
+
+fn micros(span: Span) -> i64 {
+    (span.as_nanos() / 1000) as i64
+}
+
+fn is_jump(last: &Sample, delay: i64, came: Time) -> bool {
+    let by = delay - last.delay;
+    let sent = micros(came.since(last.came)) - by;
+    by > JUMP.max(4 * sent) || sent < -SLACK
+}
+
+/// ρ = Δrx/Δtx. `None`: they left at once, or too far apart.
+fn stretch(a: &Sample, b: &Sample) -> Option<u64> {
+    let received = micros(b.came.since(a.came));
+    let sent = received - (b.delay - a.delay);
+    (received > 0 && sent > 0).then(|| received as u64 * UNIT / sent as u64)
+}
