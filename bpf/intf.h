@@ -261,7 +261,7 @@ _Static_assert(sizeof(struct weir_rx) == 624, "intf.rs expects 624");
 
 /*
  * What gather says of a pair: a copy of its `weir_tx`, of `weir_rx`, with nothing
- * in the place of the lock. Written by the kernel side while the agent waits.
+ * in the place of the lock and of the backlog. Written by the kernel side while the agent waits.
  */
 struct weir_told_tx {
 	__u64 is_there; /* 0: there is no such pair, and the rest is old */

@@ -66,8 +66,8 @@ fn a_datagram_of_a_wrong_length_is_refused() {
 #[test]
 fn another_version_is_refused_by_its_name() {
     let (mut a, mut b) = confirmed();
-    let octets = resigned(&greeting(&mut a, B), 0, &[3]);
-    refused(&mut b, &octets, Rejected::Version { got: 3 }, "rejected_version");
+    let octets = resigned(&greeting(&mut a, B), 0, &[packet::VERSION + 1]);
+    refused(&mut b, &octets, Rejected::Version { got: packet::VERSION + 1 }, "rejected_version");
     refused(&mut b, &[9, 9], Rejected::Version { got: 9 }, "rejected_version");
 }
 

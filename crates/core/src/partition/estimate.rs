@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(settle(&mut untold, 11, Backlog::Unknown), (Want::Growing, 4000));
         assert_eq!(settle(&mut told, 11, Backlog::Free), (Want::Bounded, 2442), "1.1 of it");
         // It follows what the pair uses, up and down.
-        assert_eq!(settle(&mut told, 22, Backlog::Free), (Want::Bounded, 4884));
+        assert_eq!(settle(&mut told, 22, Backlog::Free), (Want::Bounded, 4885));
         assert_eq!(settle(&mut told, 11, Backlog::Free), (Want::Bounded, 2442));
         assert_eq!(settle(&mut told, 12, Backlog::Always).0, Want::Growing, "until packets wait");
     }

@@ -269,7 +269,7 @@ fn a_sender_that_has_no_part_of_its_hose_for_a_pair_gets_none_of_its_receivers()
 /// takes all it gets, if its sender says so of what waits.
 fn offered_while_little_arrives(backlog: Backlog, periods: u64) -> Rate {
     let mut hose = pressed();
-    let fifth = |peer| if peer == A { Rate::from_mbps(9) } else { Rate::from_mbps(45) };
+    let fifth = |peer| if peer == A { Rate::from_mbps(9) } else { greedy(peer) };
     for n in 20..20 + periods {
         for peer in [A, B] {
             let offer = hose.offer(at(60 * n), peer);
