@@ -50,7 +50,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_core::classes::Overbooked;
-use weir_units::{Bytes, PairId, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// One agent's datapath.
 ///
@@ -454,7 +454,19 @@ impl Dataplane {
         failed
     }
 
+    /// What a pair that receives here is offered, if it shows marks that its guest answers: the guest does not see those
+    /// of a pair that gets no more. `None`: it sees all.
+    ///
+    /// A VM whose congestion control is translated sees no marks of its connections, and the translation needs them.
+    pub fn spare_marks(&mut self, pair: PairId, offer: Option<Rate>) -> Result<(), Error> {
+        match offer.filter(|_| !self.config.translations.contains_key(&pair.dst)) {
+            Some(offer) => self.programs.offers.put(pair.into(), offer.as_bps()),
+            None => self.programs.offers.delete(pair.into()).map(drop),
+        }
+    }
+
     fn forget_receiving(&mut self, pair: PairId) -> Result<(), Error> {
+        self.programs.offers.delete(pair.into())?;
         self.programs.rx.delete(pair.into())?;
         self.pairs.forget_lost(pair);
         Ok(())
@@ -659,8 +671,12 @@ fn open_shaper(
 /// Gives back the roots of uplinks that an earlier agent took and this one does not need, all but
 /// `kept`.
 fn give_back_roots(journal: &mut Journal, kept: Option<&Deed>) -> Result<(), Error> {
-    let over: Vec<Deed> =
-        journal.deeds.iter().filter(|d| d.rooted().is_some() && Some(*d) != kept).cloned().collect();
+    let over: Vec<Deed> = journal
+        .deeds
+        .iter()
+        .filter(|d| d.rooted().is_some() && Some(*d) != kept)
+        .cloned()
+        .collect();
     for uplink in over.iter().filter_map(Deed::rooted).filter(|uplink| uplink.is_there()) {
         shaper::release(&uplink.device())?;
     }
