@@ -227,6 +227,13 @@ struct weir_tx {
 };
 _Static_assert(sizeof(struct weir_tx) == 144, "intf.rs expects 144");
 
+/* Which marks of a pair its guest need not see (see marks.h). Written under the pair's lock. */
+struct weir_spared {
+	__u64 due_ns; /* by when its offer would have carried what arrived */
+	__u64 octets; /* what had arrived at the last marked packet */
+};
+_Static_assert(sizeof(struct weir_spared) == 16, "core/src/marks.rs expects 16");
+
 /*
  * A pair whose destination is here. Created and written by the kernel side
  * under `lock`, for several CPUs may deliver to one VM, and the check of the
@@ -253,15 +260,16 @@ struct weir_rx {
 	__u32 numbered;	 /* segments that had a number, or seemed to; wraps around */
 	__u32 doubts;	 /* packets far from the sequence since it last went on */
 	__u32 doubt;	 /* the identification after the last of them, 16 bits */
+	struct weir_spared spared;
 };
-_Static_assert(sizeof(struct weir_rx) == 624, "intf.rs expects 624");
+_Static_assert(sizeof(struct weir_rx) == 640, "intf.rs expects 640");
 
 /* Pairs that are asked for in one run of gather (see gather.bpf.c). */
 #define WEIR_ASKED 1024u
 
 /*
  * What gather says of a pair: a copy of its `weir_tx`, of `weir_rx`, with nothing
- * in the place of the lock and of the backlog. Written by the kernel side while the agent waits.
+ * in the place of the lock and of `spared`. Written by the kernel side while the agent waits.
  */
 struct weir_told_tx {
 	__u64 is_there; /* 0: there is no such pair, and the rest is old */
@@ -299,6 +307,7 @@ struct weir_told_rx {
 	__u32 numbered;
 	__u32 doubts;
 	__u32 doubt;
+	struct weir_spared spared;
 };
 _Static_assert(sizeof(struct weir_told_rx) == 8 + sizeof(struct weir_rx), "a copy of it");
 

@@ -88,6 +88,18 @@ struct {
 	__type(value, __u32);
 } classes SEC(".maps");
 
+/*
+ * pair that shows marks -> what its receiver offers it, bit/s, where guests answer
+ * marks. Written by the agent only. Size: agent.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_pair);
+	__type(value, __u64);
+} offers SEC(".maps");
+
 #define UPLINK 1u /* the root of the tree of nodes; there in departure times only */
 
 /*

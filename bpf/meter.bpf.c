@@ -4,8 +4,10 @@
  *
  * Counts per pair what arrived, what carries the congestion mark, and what the
  * network lost: the gaps in the sequence that stamp writes (see sequence.h).
- * Where marks are a signal, gives the guest its own ECN back (see ecn.h), takes
- * Weir's code points off (see dscp.h), and changes nothing else. Drops nothing.
+ * Where marks are a signal, gives the guest its own ECN back (see ecn.h). Where
+ * they are left to guests, takes those off that a guest need not see (see
+ * marks.h). Takes Weir's code points off (see dscp.h), and changes nothing else.
+ * Drops nothing.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
  * fragments and in IPv6.
@@ -50,12 +52,39 @@ static __always_inline int is_behind(const struct weir_port *port, const struct 
 	       ends->to->flags & WEIR_LOCAL;
 }
 
+/*
+ * Whether a pair's guest need not see the mark of a packet that was counted. A
+ * function of its own, so that the verifier looks at it once, and not again for
+ * every way through the parser.
+ */
+__attribute__((noinline)) int weir_spares(__u32 src, __u32 dst)
+{
+	struct weir_pair pair = { .src = src, .dst = dst };
+	__u64 *offer = bpf_map_lookup_elem(&offers, &pair);
+	struct weir_rx *state;
+	__u64 now, bps;
+	int is_off;
+
+	if (!offer)
+		return 0;
+	/* Read once: the agent writes it meanwhile. */
+	bps = *(volatile __u64 *)offer;
+	state = bpf_map_lookup_elem(&rx, &pair);
+	if (!state)
+		return 0;
+	now = bpf_ktime_get_ns();
+	bpf_spin_lock(&state->lock);
+	is_off = spares_mark(&state->spared, now, state->octets, bps);
+	bpf_spin_unlock(&state->lock);
+	return is_off;
+}
+
 /* The pair's state, or none if the packet is of no pair. */
 static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_port *port,
-						struct weir_port_counters *counters, int *local)
+						struct weir_port_counters *counters, int *local,
+						struct weir_pair *pair)
 {
 	struct weir_rx *state;
-	struct weir_pair pair;
 	__u32 slot, same_tenant;
 	struct ends ends;
 
@@ -70,11 +99,11 @@ static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_po
 	slot = port->flags & WEIR_OUTWARD && ends.outside ? ends.outside->slot : port->slot;
 	same_tenant = ends.from->tenant == ends.to->tenant;
 	*local = ends.from->flags & WEIR_LOCAL;
-	pair.src = ends.from->vm;
-	pair.dst = ends.to->vm;
-	state = bpf_map_lookup_elem(&rx, &pair);
+	pair->src = ends.from->vm;
+	pair->dst = ends.to->vm;
+	state = bpf_map_lookup_elem(&rx, pair);
 	if (!state)
-		state = begin_receiving(&pair, slot, port->max_pairs, same_tenant, counters);
+		state = begin_receiving(pair, slot, port->max_pairs, same_tenant, counters);
 	if (!state)
 		__sync_fetch_and_add(&counters->rx_full, 1);
 	return state;
@@ -90,6 +119,7 @@ int weir_meter(struct __sk_buff *skb)
 	struct weir_port *port;
 	enum kind kind;
 	struct weir_settings *limits;
+	struct weir_pair pair = {};
 	__u64 now, span = 0;
 	/* Neither 0 nor 1 by a branch: what follows would be looked at once for each. */
 	__u32 first = 0, keeps = WEIR_OBSERVE;
@@ -113,7 +143,7 @@ int weir_meter(struct __sk_buff *skb)
 	}
 	if (!observes())
 		take_tag_off(skb, &p, port->flags);
-	state = receiver(&p, port, counters, &local);
+	state = receiver(&p, port, counters, &local, &pair);
 	if (!state)
 		return TC_ACT_UNSPEC;
 
@@ -135,5 +165,8 @@ int weir_meter(struct __sk_buff *skb)
 	bpf_spin_unlock(&state->lock);
 	if (!keeps && !local)
 		give_back(skb, &p, kind == KIND_IP4);
+	/* Neither where marks are a signal nor where the agent only observes. */
+	if (p.ecn == CE && keeps == WEIR_ECN && !local && weir_spares(pair.src, pair.dst))
+		set_ecn(skb, &p, kind == KIND_IP4, ECT_0);
 	return TC_ACT_UNSPEC;
 }

@@ -1,13 +1,23 @@
-//! Compiles `bpf/` into nine objects. The crate carries four of them inside it: the datapath, the
+//! Compiles `bpf/` into ten objects. The crate carries four of them inside it: the datapath, the
 //! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ, of
-//! its meter and of vCC alone, and a guest that is deaf, for tests.
+//! its meter, of marks and of vCC alone, and a guest that is deaf, for tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OBJECTS: [&str; 9] =
-    ["weir", "mark", "eyeq", "vcc", "backlog_law", "eyeq_law", "eyeq_count_law", "vcc_law", "deaf"];
+const OBJECTS: [&str; 10] = [
+    "weir",
+    "mark",
+    "eyeq",
+    "vcc",
+    "backlog_law",
+    "eyeq_law",
+    "eyeq_count_law",
+    "marks_law",
+    "vcc_law",
+    "deaf",
+];
 
 fn main() {
     let bpf =

@@ -469,7 +469,7 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, tags, meters, windows, messages, events, .. } = work;
+        let Work { forgotten, pairs, tags, meters, windows, offers, messages, events, .. } = work;
         self.tell_of_events(now, &events);
         let mut outcome = Outcome::default();
         // First what is over: its floor is what others are raised by.
@@ -485,6 +485,12 @@ impl Driver {
             self.host.handle(now, Call::Written(outcome));
         }
         self.write_shares(meters);
+        for (pair, offer) in offers {
+            // The next offer is written, too: until then a guest sees too many marks or too few.
+            if let Err(error) = self.dataplane.spare_marks(pair, offer) {
+                tracing::debug!("{pair}: its offer was not written: {error}");
+            }
+        }
         if !windows.is_empty() {
             self.dataplane.share_windows(windows);
         }

@@ -10,6 +10,7 @@ pub mod classes;
 mod fill;
 pub mod host;
 pub mod ledger;
+pub mod marks;
 pub mod mechanism;
 pub mod message;
 mod meter;

@@ -50,7 +50,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_core::classes::Overbooked;
-use weir_units::{Bytes, PairId, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// One agent's datapath.
 ///
@@ -451,7 +451,19 @@ impl Dataplane {
         failed
     }
 
+    /// What a pair that receives here is offered, if it shows marks that its guest answers: the guest does not see those
+    /// of a pair that gets no more. `None`: it sees all.
+    ///
+    /// A VM whose congestion control is translated sees no marks of its connections, and the translation needs them.
+    pub fn spare_marks(&mut self, pair: PairId, offer: Option<Rate>) -> Result<(), Error> {
+        match offer.filter(|_| !self.config.translations.contains_key(&pair.dst)) {
+            Some(offer) => self.programs.offers.put(pair.into(), offer.as_bps()),
+            None => self.programs.offers.delete(pair.into()).map(drop),
+        }
+    }
+
     fn forget_receiving(&mut self, pair: PairId) -> Result<(), Error> {
+        self.programs.offers.delete(pair.into())?;
         self.programs.rx.delete(pair.into())?;
         self.pairs.forget_lost(pair);
         Ok(())

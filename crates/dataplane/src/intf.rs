@@ -99,7 +99,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 632);
+const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 648);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -322,7 +322,7 @@ shared!(
 );
 shared!(
     /// A pair whose destination is here.
-    Rx, 624, {
+    Rx, 640, {
         /// Octets on the wire.
         octets: u64,
         /// The same in segments.
@@ -361,6 +361,11 @@ shared!(
         doubts: u32,
         /// The identification after the last of them.
         doubt: u32,
+        /// By when its offer would have carried what arrived. Gather does not copy it, nor the
+        /// field beside it.
+        spared_due_ns: u64,
+        /// What had arrived at the last marked packet.
+        spared_octets: u64,
     }
 );
 shared!(

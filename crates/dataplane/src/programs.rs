@@ -179,6 +179,8 @@ pub struct Programs {
     pub rx: Table<intf::Pair, intf::Rx>,
     /// Pair → `skb->priority`.
     pub classes: Table<intf::Pair, u32>,
+    /// Pair that shows marks → its offer in bit/s.
+    pub offers: Table<intf::Pair, u64>,
     /// Tenant → its tag, a DSCP.
     pub tenant_tags: Table<u32, u32>,
     /// TCP connections that agreed on ECN.
@@ -199,7 +201,7 @@ impl Programs {
             let name = map.name().to_string_lossy().into_owned();
             let entries = match name.as_str() {
                 "ports" | "port_counters" | "places" | "tenant_tags" => MAX_PORTS,
-                "tx" | "rx" | "classes" => sizes.pairs,
+                "tx" | "rx" | "classes" | "offers" => sizes.pairs,
                 "endpoints" | "outside" | "controls" => sizes.endpoints,
                 "levels" | "unleased" => sizes.nodes,
                 "queues" | "clocks" => sizes.queues,
@@ -234,6 +236,7 @@ impl Programs {
                 ["asked", "told_rx"],
             )?),
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
+            offers: Table::new("offers", fd(&object, "offers")?, sizes.pairs),
             tenant_tags: Table::new("tenant_tags", fd(&object, "tenant_tags")?, MAX_PORTS),
             flows: Table::new("flows", fd(&object, "flows")?, MAX_FLOWS),
             settings: Table::new("settings", fd(&object, "settings")?, 1),

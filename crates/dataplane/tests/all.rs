@@ -56,6 +56,8 @@ mod hosts;
 mod htb_bursts;
 mod lease;
 mod mark;
+mod marks;
+mod marks_law;
 mod outside;
 mod plumbing;
 mod programs;

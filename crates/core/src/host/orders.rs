@@ -23,6 +23,9 @@ pub struct Orders {
     pub windows: Levels<VmId, WindowShares>,
     /// The class of each VM's packets in the network. Empty: all are alike.
     pub classes: Levels<VmId, Class>,
+    /// What is offered to pairs that show marks, where guests answer marks: a guest does not see those of a pair that
+    /// gets no more ([`crate::marks`]).
+    pub offers: Levels<PairId, Rate>,
     /// The tag of each tenant with a VM here. A tenant without one is in the shared queue.
     pub tags: Levels<TenantId, Tag>,
     /// What changed in the machine: for people, not for the data plane.
@@ -33,6 +36,9 @@ impl Orders {
     /// An end of a pair is over.
     pub(crate) fn forget(&mut self, pair: PairId, direction: Direction) {
         self.pairs.forget(pair, direction);
+        if direction == Direction::Receive {
+            self.offers.remove(pair);
+        }
         self.events.tell(Event::Ended(pair, direction));
     }
 
@@ -43,6 +49,7 @@ impl Orders {
         self.meters.write_again();
         self.windows.write_again();
         self.classes.write_again();
+        self.offers.write_again();
         self.tags.write_again();
     }
 }

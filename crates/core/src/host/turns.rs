@@ -27,7 +27,7 @@ use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weir_units::{HostId, PairId, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 /// An agent renews the lease on what is borrowed at least this often; the guardian takes it back one second after
 /// the last renewal.
@@ -105,6 +105,8 @@ pub struct Work {
     pub windows: Vec<(VmId, Option<WindowShares>)>,
     /// Classes of VMs' packets that changed.
     pub classes: Vec<(VmId, Option<Class>)>,
+    /// Offers to pairs that show marks, where they changed; `None`: their guests see all marks.
+    pub offers: Vec<(PairId, Option<Rate>)>,
     /// Tags of tenants that changed; `None`: the shared queue.
     pub tags: Vec<(TenantId, Option<Tag>)>,
     /// Messages to peers, sorted by peer.
@@ -224,6 +226,7 @@ impl HostLoop {
             meters: orders.meters.take_changed(),
             windows: orders.windows.take_changed(),
             classes: orders.classes.take_changed(),
+            offers: orders.offers.take_changed(),
             tags: orders.tags.take_changed(),
             messages: self.outbox.take(),
             events: orders.events.take(),

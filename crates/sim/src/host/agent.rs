@@ -21,7 +21,7 @@ use weir_core::host::{
 use weir_core::mechanism::PairView;
 use weir_core::message::Message;
 use weir_journal::{Kept, Log};
-use weir_units::{HostId, PairId, Span, Time, VmId};
+use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::MAX_RECORDS;
 
 /// The class of packets of VMs with a floor, and of messages; and of those without.
@@ -37,11 +37,14 @@ pub(super) struct Changes {
     pub(super) settings: Vec<(PairId, Vec<Setting>)>,
     /// The class of VMs' packets in the network.
     pub(super) classes: Vec<(VmId, u8)>,
+    /// What is offered to pairs that show marks.
+    pub(super) offers: Vec<(PairId, Option<Rate>)>,
 }
 
 impl Changes {
     fn is_empty(&self) -> bool {
-        self.forgotten.is_empty() && self.settings.is_empty() && self.classes.is_empty()
+        let pairs = self.forgotten.is_empty() && self.settings.is_empty();
+        pairs && self.classes.is_empty() && self.offers.is_empty()
     }
 }
 
@@ -190,12 +193,13 @@ impl Agent {
             due.forgotten.extend(changes.forgotten);
             due.settings.extend(changes.settings);
             due.classes.extend(changes.classes);
+            due.offers.extend(changes.offers);
         }
         due
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work { forgotten, pairs, paths, classes, messages, .. } = self.host.work(now);
+        let Work { forgotten, pairs, paths, classes, offers, messages, .. } = self.host.work(now);
         self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.
         let of_pairs = pairs.into_iter().map(|(id, setting)| (id, vec![setting]));
@@ -203,7 +207,7 @@ impl Agent {
         // A VM that went has no class, nor anything to send.
         let class = |class| if class == Class::BestEffort { LAST } else { FIRST };
         let classes = classes.into_iter().filter_map(|(vm, of)| Some((vm, class(of?)))).collect();
-        Changes { forgotten, settings, classes }
+        Changes { forgotten, settings, classes, offers }
     }
 
     /// What it has to say: one letter each. A datagram per peer, or several if it is much.

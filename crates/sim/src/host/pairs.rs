@@ -5,6 +5,7 @@ use super::meter::Meter;
 use super::weather::Trouble;
 use std::collections::BTreeMap;
 use weir_core::host::Policy;
+use weir_core::marks::Spared;
 use weir_journal::Log;
 use weir_units::{HostId, PairId, PathId, Rate};
 
@@ -65,6 +66,10 @@ pub(super) struct Pair {
     pub(super) known: bool,
     pub(super) receives: bool,
     pub(super) meter: Meter,
+    /// What its receiver offers it, if it shows marks that guests answer; and which of them it need
+    /// not.
+    pub(super) offer: Rate,
+    pub(super) spared: Spared,
     /// The same of its destination's host, and that guards its port.
     pub(super) met: bool,
 }
@@ -84,6 +89,8 @@ impl Pair {
             known: true,
             receives: false,
             meter: Meter::default(),
+            offer: Rate::ZERO,
+            spared: Spared::default(),
             met: true,
         }
     }
@@ -91,6 +98,7 @@ impl Pair {
     /// Nothing has come of it.
     pub(super) fn forget(&mut self) {
         (self.receives, self.meter) = (false, Meter::default());
+        (self.offer, self.spared) = (Rate::ZERO, Spared::default());
     }
 
     /// Whether counters and levels of single paths are told.

@@ -251,8 +251,8 @@ impl Shim {
         }
     }
 
-    /// A packet for a guest arrives; the guest sees what is left in `packet`.
-    pub(crate) fn arrive(&mut self, net: &mut Net, id: u32, packet: &mut Packet) {
+    /// A packet for a guest arrives; the guest sees what is left in `packet`. Returns whether it need not see the mark.
+    pub(crate) fn arrive(&mut self, net: &mut Net, id: u32, packet: &mut Packet) -> bool {
         let number = self.pair_at(id, packet);
         let pair = &mut self.pairs[number as usize];
         let marked = packet.bits & CE != 0;
@@ -263,7 +263,7 @@ impl Shim {
             tenants.count(pair.to, pair.id.dst, true, packet.size);
         }
         if !pair.met {
-            return;
+            return false;
         }
         pair.meter.arrive(net.now, self.stamps[id as usize], packet.size, marked, self.window);
         if let Some(sent) = self.departures.get(id as usize).copied().flatten()
@@ -277,6 +277,8 @@ impl Shim {
             self.hosts[to as usize].news.push(news);
             self.wake_agent(net, to, net.now + REACTION);
         }
+        let pair = &mut self.pairs[number as usize];
+        marked && pair.spared.takes_off(net.now, pair.meter.octets, pair.offer)
     }
 
     // -- agents -------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ impl Shim {
     pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        let Changes { forgotten, settings, classes } = host.agent.changes(now);
+        let Changes { forgotten, settings, classes, offers } = host.agent.changes(now);
         let over = host.levels.is_over(host.floors);
         for (id, direction) in forgotten {
             let Some(&first) = self.numbers.get(&id) else { continue };
@@ -402,6 +404,13 @@ impl Shim {
         }
         for (vm, class) in classes {
             host.tag(vm, class);
+        }
+        for (id, offer) in offers {
+            // A pair with several paths has no clock for all of them.
+            let first = self.numbers.get(&id).map(|first| &mut self.pairs[*first as usize]);
+            if let Some(pair) = first.filter(|pair| !pair.has_several()) {
+                pair.offer = offer.unwrap_or_default();
+            }
         }
         let mut touched: Vec<u32> = Vec::new();
         for (id, settings) in settings {

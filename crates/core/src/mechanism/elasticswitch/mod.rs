@@ -369,10 +369,15 @@ impl Machine {
                 self.seen_receiving(now, *pair, out);
             }
             let Some(p) = self.receive.get_mut(pair) else { continue };
+            let had_marks = p.marked_total > 0;
             p.count(*count);
+            let has_first = !had_marks && p.marked_total > 0;
             if let Some(report) = p.report(now, gap) {
                 let congestion = Congestion { pair: *pair, ..report };
                 self.post(now, pair.src, Message::Congestion(congestion), out);
+            }
+            if has_first {
+                self.tell_offer(*pair);
             }
         }
     }
@@ -458,7 +463,19 @@ impl Machine {
         let Some(vm) = self.vms.get_mut(&pair.dst) else { return };
         let offer = vm.hose(p.hose).receive.offer(now, pair.src);
         p.offered = Some(offer);
+        self.tell_offer(pair);
         self.post(now, pair.src, Message::Offer(offer), out);
+    }
+
+    /// Where marks are left to guests, one whose pair gets no more than its offer need not see them.
+    fn tell_offer(&mut self, pair: PairId) {
+        if self.es.rate.signal.needs_marks() || !self.es.promise.has_hoses() {
+            return;
+        }
+        let shown = self.receive.get(&pair).filter(|p| p.marked_total > 0);
+        if let Some(offer) = shown.and_then(|p| p.offered) {
+            self.orders.offers.set(pair, offer.floor);
+        }
     }
 
     fn forget(&mut self, pair: PairId, direction: Direction) {

@@ -284,3 +284,45 @@ fn seawall_takes_no_notice_of_floors_and_divides_a_vms_weight_over_its_pairs() {
     let ratio = growth(half) / growth(alone);
     assert!((0.4..0.6).contains(&ratio), "{half:?} where a pair alone has {alone:?}");
 }
+
+/// Plays the receiver of a pair that is marked from the second reading on; returns what its data plane is told
+/// of it.
+fn offer_of_marked(es: ElasticSwitch) -> Option<Rate> {
+    let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
+    let config = Policy::new(HostId(1), Rate::from_mbps(1000), Law::ElasticSwitch(Box::new(es)))
+        .with_vms(BTreeMap::from([(B, Hose::of(Rate::from_mbps(400), FLOOR))]))
+        .with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
+    let mut agent = Machine::of(config, Time::ZERO);
+    let (mut out, mut now, mut count) = (Outbox::default(), Time::ZERO, ReceiveCount::default());
+    agent.handle(now, Input::Seen(PAIR, Direction::Receive), &mut out);
+    for n in 0..100 {
+        now += STEP;
+        count.octets += 100_000;
+        count.segments += 70;
+        count.marked += if n > 0 { 10 } else { 0 };
+        let sample = Observed { receive: vec![(PAIR, count)], ..Observed::default() };
+        agent.handle(now, Input::Observed(&sample), &mut out);
+        if n == 0 {
+            assert_eq!(agent.orders(now).offers.get(PAIR), None, "it shows no mark yet");
+        }
+        agent.handle(now, Input::Tick, &mut out);
+    }
+    let offered = agent.receive[&PAIR].offered.expect("it was offered something").floor;
+    let told = agent.orders(now).offers.get(PAIR);
+    assert!(told.is_none_or(|told| told == offered), "{told:?}, offered {offered}");
+    agent.forget(PAIR, Direction::Receive);
+    assert_eq!(agent.orders(now).offers.get(PAIR), None, "over");
+    told
+}
+
+#[test]
+fn the_offer_of_a_pair_that_shows_marks_is_told_where_guests_answer_marks() {
+    let with = |signal| {
+        let mut es = ElasticSwitch::default();
+        es.rate.signal = signal;
+        offer_of_marked(es)
+    };
+    assert!(with(Signal::Loss).is_some_and(|offer| offer > Rate::from_mbps(100)));
+    assert_eq!(with(Signal::Ecn), None, "no guest sees any");
+    assert_eq!(offer_of_marked(ElasticSwitch::seawall()), None, "no floors");
+}
