@@ -123,7 +123,7 @@ impl Step {
             load => small(law, old, seen.queue, load.unwrap_or(UNIT)),
         };
         if seen.is_lossy {
-            if !seen.load.is_some_and(|load| load > UNIT + clear) {
+            if seen.load.is_none_or(|load| load <= UNIT + clear) {
                 (self.goal, self.goal_at) = (old, now);
             }
             self.settles_at = settles;
