@@ -54,6 +54,10 @@ fn examine(args: &args::Doctor) -> Vec<Section> {
     match config {
         Some(Ok(config)) => {
             sections.push(Section { title: "devices", findings: devices(&roots, &config) });
+            if let Some(file) = &args.config {
+                let findings = ways(weir_agent::try_ways(file));
+                sections.push(Section { title: "ways to hosts", findings });
+            }
             uplink = Some(config.uplink.interface);
         }
         Some(Err(error)) => {
@@ -79,6 +83,45 @@ fn devices(roots: &Roots, config: &AgentConfig) -> Vec<Finding> {
     findings.push(probe::host_traffic(&uplink.interface, own));
     findings.extend(probe::ports(roots, &ports, &uplink.tunnels));
     findings
+}
+
+/// Whether the code points of tenants survive the ways to other hosts.
+fn ways(tried: Result<Vec<weir_agent::Way>>) -> Vec<Finding> {
+    let finding = |what: String, state, found: String, costs: &str, remedy: &str| Finding {
+        what,
+        state,
+        found,
+        costs: costs.into(),
+        remedy: remedy.into(),
+    };
+    let tried = match tried {
+        Ok(tried) => tried,
+        Err(error) => {
+            let (what, why) = ("code points on the way".into(), format!("{error:#}"));
+            return vec![finding(what, State::Unknown, why, "", "run it as root")];
+        }
+    };
+    let of = |way: weir_agent::Way| {
+        let what = format!("code points to {}", way.host);
+        if let Some((sent, came)) = way.changed.first_key_value() {
+            let others = way.changed.len() - 1;
+            let more =
+                if others > 0 { format!(", and {others} more changed") } else { String::new() };
+            let found = format!("{sent} came back as {came}{more}");
+            let costs = "tenants with these code points are in the shared queue there, and nothing limits \
+                         them to their floors";
+            let remedy = "let switches and tunnels on the way trust code points, or leave these out of \
+                          `code_points`";
+            return finding(what, State::Unenforced, found, costs, remedy);
+        }
+        if !way.silent.is_empty() {
+            let found = "it does not answer echo requests (ICMP)".into();
+            return finding(what, State::Unknown, found, "", "let them pass, and see again");
+        }
+        let found = format!("all {} came back as they left", way.survived.len());
+        finding(what, State::Fine, found, "", "")
+    };
+    tried.into_iter().map(of).collect()
 }
 
 fn misconfigured(why: &str) -> Finding {

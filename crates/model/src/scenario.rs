@@ -12,6 +12,7 @@
 
 mod admission;
 mod binding;
+mod bound_run;
 mod datacenter;
 mod error;
 mod expr;
@@ -28,6 +29,7 @@ mod workload;
 pub(crate) mod yaml;
 
 pub use binding::{Binding, Bound};
+pub use bound_run::{BoundRun, Pace};
 pub use datacenter::{Datacenter, DatacenterFile, is_datacenter};
 pub use error::{Error, Place};
 pub use file::File;

@@ -31,7 +31,7 @@ use weir_core::binding::control::{
 };
 use weir_core::host::Version;
 use weir_core::ledger::{Direction, LinkId, SwitchId};
-use weir_model::scenario::{Bound, Scenario};
+use weir_model::scenario::{Bound, BoundRun, Scenario};
 use weir_units::{Bytes, HostId, Span, TenantId, Time};
 
 /// Longest wait between two looks at `stop`.
@@ -66,7 +66,7 @@ impl Binding {
         let (tell, heard) = channel();
         let mut threads = Vec::new();
         let mut ask = BTreeMap::new();
-        for (id, first) in known.initial.clone() {
+        for (id, first) in known.run.initial.clone() {
             let node = scenario.topology.hosts.len() + id.0 as usize;
             let switch = switches::Box {
                 id,
@@ -74,7 +74,7 @@ impl Binding {
                 namespace: world.host(node).path().to_owned(),
                 ports: first.ports.iter().map(|(name, port)| (name.clone(), port.rate)).collect(),
                 queues: scenario.binding.queues,
-                most_weight: known.config.fabric.most_weight,
+                most_weight: known.run.config.fabric.most_weight,
                 buffer: known.buffers[&id],
             };
             let (sender, thread) = switches::open(switch, first, folder, tell.clone())?;
@@ -97,7 +97,7 @@ impl Binding {
             desks,
             ask,
             order,
-            cards: known.cards.clone(),
+            cards: known.run.cards.clone(),
             tenants: names(scenario),
             used: BTreeMap::new(),
             story: Story::default(),
@@ -251,7 +251,7 @@ impl Runner {
     }
 
     fn run(mut self, known: Known, heard: &Receiver<Heard>) -> Story {
-        let Known { config, binder, members, .. } = known;
+        let BoundRun { config, binder, members, .. } = known.run;
         let mut control = Control::with_binder(binder, config, self.now());
         let outcome = control.handle(self.now(), Input::Tenants(&members));
         self.follow(outcome, &members);

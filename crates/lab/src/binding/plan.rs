@@ -1,39 +1,26 @@
 //! From a scenario to what the controller of a run knows: links, ports of switches, tenants.
 //!
 //! Promises  Only what the lab can play: anything else is refused before anything is made.
-//! Not here  The law: `weir_core::binding`. The same for virtual time: `weir_sim`.
+//! Not here  The law: `weir_core::binding`. What the simulator's controller knows too:
+//!           `weir_model::scenario::BoundRun`.
 
 use crate::{Error, plan};
 use std::collections::BTreeMap;
-use weir_core::binding::control::{Config, Member, Provision};
-use weir_core::binding::switch::{Abilities, PortAbilities, PortName, PortQueues, SwitchConfig};
-use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED};
-use weir_core::ledger::{Direction, LinkId, SwitchId};
-use weir_model::scenario::{Bound, Link, LinkDir, Mechanism, Scenario};
-use weir_units::{Bytes, HostId, Span};
+use weir_core::binding::switch::PortName;
+use weir_core::ledger::SwitchId;
+use weir_model::scenario::{Bound, BoundRun, FaultKind, Link, LinkDir, Mechanism, Pace, Scenario};
+use weir_units::{Bytes, Span};
 
 /// No packet is under way for longer: a full queue of every port on its way, at its weight.
 const LINGER: Span = Span::from_millis(500);
 /// A switch that has not answered for so long has failed.
 const PATIENCE: Span = Span::from_secs(2);
-/// How often static queues are read.
-const READ: Span = Span::from_secs(4);
 
 /// What a run's controller knows.
 pub(super) struct Known {
-    pub(super) config: Config,
-    pub(super) binder: Binder,
-    pub(super) members: Vec<Member>,
-    /// What switches are given before any packet.
-    pub(super) initial: BTreeMap<SwitchId, SwitchConfig>,
+    pub(super) run: BoundRun,
     /// Octets that a queue of each switch may hold.
     pub(super) buffers: BTreeMap<SwitchId, Bytes>,
-    /// Each host's link, and the direction that leaves the host.
-    pub(super) cards: BTreeMap<HostId, (LinkId, Direction)>,
-}
-
-const fn way(direction: LinkDir) -> Direction {
-    if direction.reverse { Direction::Backward } else { Direction::Forward }
 }
 
 /// Refuses what cannot be played beside bound tenants.
@@ -55,9 +42,20 @@ pub(crate) fn check(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Er
             format!("`spec.lab.controller` beside `{}`: it binds no tenants", mechanism.label);
         return refuse(what, "leave one of them out");
     }
-    if !scenario.faults.is_empty() {
-        let what = format!("spec.faults beside `{}`", mechanism.label);
-        return refuse(what, "leave one of them out, or play it with `weir sim`");
+    // Agents find their tenants' orders in their files again. VMs that come and go are written by another
+    // hand into the same files.
+    let is_of_agents = |kind: &FaultKind| {
+        matches!(
+            kind,
+            FaultKind::KillAgent { .. }
+                | FaultKind::StartAgent { .. }
+                | FaultKind::RestartAgent { .. }
+                | FaultKind::Control(_)
+        )
+    };
+    if let Some(fault) = scenario.faults.iter().find(|fault| !is_of_agents(&fault.kind)) {
+        let what = format!("spec.faults has `{}` beside `{}`", fault.kind.name(), mechanism.label);
+        return refuse(what, "break agents or control messages only, or play it with `weir sim`");
     }
     let other = |link: &&Link| link.queueing.priorities || link.is_more_than_a_queue();
     if let Some(link) = scenario.topology.links.iter().find(other) {
@@ -72,80 +70,19 @@ pub(crate) fn check(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Er
 }
 
 pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
-    let (topology, asked) = (&scenario.topology, &scenario.binding);
-    let hosts = topology.hosts.len();
-    let fabric = Fabric {
-        links: topology
-            .links
-            .iter()
-            .map(|link| LinkPorts { rate: link.rate, queues: asked.queues })
-            .collect(),
-        codepoints: scenario.code_points(),
-        most_weight: MostWeight::new(asked.most_weight),
-        last_queue: asked.last_queue,
+    let topology = &scenario.topology;
+    let name = |into: LinkDir| {
+        let (name, _) = plan::link_port(scenario, into.from(topology), into.link);
+        PortName::from(name.as_str())
     };
-    let mut ports = BTreeMap::new();
-    let mut switches: BTreeMap<SwitchId, Abilities> = BTreeMap::new();
-    let mut initial: BTreeMap<SwitchId, SwitchConfig> = BTreeMap::new();
+    let pace = Pace { linger: LINGER, patience: PATIENCE, seed: 1 };
+    let run = scenario.bound_run(bound, pace, name);
     let mut buffers: BTreeMap<SwitchId, Bytes> = BTreeMap::new();
-    for index in 0..2 * topology.links.len() {
-        let direction = LinkDir::from_index(index);
-        let node = direction.from(topology);
-        let Some(switch) = node.checked_sub(hosts) else { continue };
-        let switch = SwitchId(switch as u32);
-        let link = &topology.links[direction.link];
-        let name = PortName::from(plan::link_port(scenario, node, direction.link).0.as_str());
-        let able = switches.entry(switch).or_insert_with(|| Abilities {
-            ports: BTreeMap::new(),
-            classes: None,
-            most_weight: fabric.most_weight,
-            reserved_codepoints: Default::default(),
-        });
-        let has =
-            PortAbilities { rate: link.rate, queues: asked.queues, reserved: Default::default() };
-        able.ports.insert(name.clone(), has);
-        let first = match bound {
-            Bound::Loop => PortQueues::shared_alone(link.rate, SHARED),
-            Bound::Static => scenario.provisioned(link.rate),
-        };
-        initial.entry(switch).or_default().ports.insert(name.clone(), first);
-        let buffer = buffers.entry(switch).or_insert(link.buffer);
-        *buffer = (*buffer).max(link.buffer);
-        ports.insert((LinkId(direction.link as u32), way(direction)), (switch, name));
+    for ((switch, _), into) in &run.sends_into {
+        let buffer = buffers.entry(*switch).or_default();
+        *buffer = (*buffer).max(topology.links[into.link].buffer);
     }
-    let (interval, provision) = match bound {
-        Bound::Loop => (asked.interval, Provision::Loop),
-        Bound::Static => (asked.rebind, Provision::Static { read: READ }),
-    };
-    let binder = match bound {
-        Bound::Loop => Binder::new(fabric.clone()),
-        Bound::Static => {
-            let own = fabric.codepoints.iter().map(|point| (*point, 1)).collect();
-            Binder::provisioned(fabric.clone(), Provisioned { shared: asked.shared_weight, own })
-        }
-    };
-    let config = Config {
-        fabric,
-        ports,
-        switches,
-        provision,
-        interval,
-        linger: LINGER,
-        patience: PATIENCE,
-        seed: 1,
-    };
-    Known { config, binder, members: scenario.members(), initial, buffers, cards: cards(scenario) }
-}
-
-/// Each host's only link.
-fn cards(scenario: &Scenario) -> BTreeMap<HostId, (LinkId, Direction)> {
-    let links = || scenario.topology.links.iter().enumerate();
-    let card = |host: usize| {
-        let (at, link) = links().find(|(_, link)| link.a == host || link.b == host)?;
-        let out = if link.a == host { Direction::Forward } else { Direction::Backward };
-        Some((HostId(host as u32), (LinkId(at as u32), out)))
-    };
-    (0..scenario.topology.hosts.len()).filter_map(card).collect()
+    Known { run, buffers }
 }
 
 #[cfg(test)]
@@ -166,20 +103,16 @@ mod tests {
     }
 
     #[test]
-    fn a_runs_controller_knows_all_ports_of_switches_and_no_port_of_a_host() {
+    fn a_queue_of_a_switch_holds_what_its_links_do_and_ports_have_the_labs_names() {
         let scenario = scenario(", binding: {queues: 3, shared_weight: 8}", "");
-        let known = known(&scenario, Bound::Static);
-        // Two switches: each has a port to the other and two to hosts.
-        assert_eq!(known.config.ports.len(), 6);
-        assert!(known.initial.values().all(|switch| switch.ports.len() == 3));
-        let port = known.initial[&SwitchId(0)].ports.values().next().expect("three");
-        assert_eq!(port.weights, BTreeMap::from([(0, 8), (1, 1), (2, 1)]));
-        assert_eq!(port.queue_of, BTreeMap::from([(1, 1), (2, 2)]));
-        assert_eq!(known.cards.len(), 4);
-        let hosts: Vec<u32> = known.members[0].hosts.iter().map(|host| host.0).collect();
-        assert_eq!((known.members.len(), hosts), (1, vec![0, 1, 2, 3]));
-        let alone = super::known(&scenario, Bound::Loop);
-        assert!(alone.initial[&SwitchId(1)].ports.values().all(|port| port.queue_of.is_empty()));
+        let Known { run, buffers } = known(&scenario, Bound::Static);
+        let most = scenario.topology.links.iter().map(|link| link.buffer).max();
+        assert_eq!(buffers.values().copied().max(), most);
+        assert_eq!(buffers.len(), 2);
+        for ((switch, name), into) in &run.sends_into {
+            let node = scenario.topology.hosts.len() + switch.0 as usize;
+            assert_eq!(name.to_string(), plan::link_port(&scenario, node, into.link).0);
+        }
     }
 
     #[test]
@@ -194,10 +127,13 @@ mod tests {
             (refused("", "", "elasticswitch:floors@static"), "spec.binding has no `shared_weight`"),
             (refused("", "", "eyeq@loop"), "EyeQ has code points of its own"),
             (refused("", ", delay: 1ms", floors), "spec.topology has `priorities`, `delay`"),
+            (refused(", faults: [{at: 1s, stop-vm: l}]", "", floors), "spec.faults has `stop-vm`"),
         ] {
             assert!(got.contains(wanted), "{got}");
         }
         let mechanism = Mechanism::parse(floors).expect("known");
         check(&scenario("", ""), &mechanism).expect("it can");
+        let agents = ", faults: [{at: 1s, kill-agent: left-0}, {at: 2s, start-agent: left-0}]";
+        check(&scenario(agents, ""), &mechanism).expect("an agent finds its orders again");
     }
 }

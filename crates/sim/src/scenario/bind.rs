@@ -9,21 +9,16 @@ use super::Unsupported;
 use super::guard::line;
 use crate::world::BindingSpec;
 use std::collections::BTreeMap;
-use weir_core::binding::control::{Config, Provision};
-use weir_core::binding::switch::{Abilities, PortAbilities, PortName, PortQueues, SwitchConfig};
-use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED};
-use weir_core::ledger::{Direction, LinkId, SwitchId};
-use weir_model::scenario::{Bound, LinkDir, Mechanism, Scenario};
+use weir_core::binding::switch::PortName;
+use weir_model::scenario::{Bound, LinkDir, Mechanism, Pace, Scenario};
 use weir_units::{HostId, Span, TenantId, VmId};
 
 /// No packet is under way for longer: full queues of a path at a hundredth of a link, and some more.
 const LINGER: Span = Span::from_millis(20);
 /// A switch that has not answered for so long has failed, beside the time that a config takes.
 const PATIENCE: Span = Span::from_millis(500);
-/// How often static queues are read.
-const READ: Span = Span::from_secs(4);
 
-/// The controller of a run; `None` if nobody binds tenants.
+/// The controller of a run; `None` if the mechanism binds no tenants.
 pub(super) fn binding(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -31,78 +26,29 @@ pub(super) fn binding(
 ) -> Result<Option<BindingSpec>, Unsupported> {
     let Some(bound) = mechanism.bound else { return Ok(None) };
     check(scenario, mechanism, bound)?;
-    let (topology, asked) = (&scenario.topology, &scenario.binding);
-    let hosts = topology.hosts.len();
-    let port =
-        |link: &weir_model::scenario::Link| LinkPorts { rate: link.rate, queues: asked.queues };
-    let fabric = Fabric {
-        links: topology.links.iter().map(port).collect(),
-        codepoints: scenario.code_points(),
-        most_weight: MostWeight::new(asked.most_weight),
-        last_queue: asked.last_queue,
-    };
-    let (mut ports, mut links) = (BTreeMap::new(), BTreeMap::new());
-    let mut abilities: BTreeMap<SwitchId, Abilities> = BTreeMap::new();
-    let mut switches: BTreeMap<SwitchId, SwitchConfig> = BTreeMap::new();
-    for index in 0..2 * topology.links.len() {
-        let direction = LinkDir::from_index(index);
-        let Some(switch) = direction.from(topology).checked_sub(hosts) else { continue };
-        let switch = SwitchId(switch as u32);
-        let name = PortName::from(direction.name(topology).as_str());
-        let rate = topology.links[direction.link].rate;
-        let able = abilities.entry(switch).or_insert_with(|| Abilities {
-            ports: BTreeMap::new(),
-            classes: None,
-            most_weight: fabric.most_weight,
-            reserved_codepoints: Default::default(),
-        });
-        let has = PortAbilities { rate, queues: asked.queues, reserved: Default::default() };
-        able.ports.insert(name.clone(), has);
-        let found = match bound {
-            Bound::Loop => PortQueues::shared_alone(rate, SHARED),
-            Bound::Static => scenario.provisioned(rate),
-        };
-        switches.entry(switch).or_default().ports.insert(name.clone(), found);
-        ports.insert((LinkId(direction.link as u32), way(direction)), (switch, name.clone()));
-        links.insert((switch, name), index as u32);
-    }
-    let (interval, provision) = match bound {
-        Bound::Loop => (asked.interval, Provision::Loop),
-        Bound::Static => (asked.rebind, Provision::Static { read: READ }),
-    };
-    let binder = match bound {
-        Bound::Loop => Binder::new(fabric.clone()),
-        Bound::Static => {
-            let own = fabric.codepoints.iter().map(|codepoint| (*codepoint, 1)).collect();
-            Binder::provisioned(fabric.clone(), Provisioned { shared: asked.shared_weight, own })
-        }
-    };
+    let topology = &scenario.topology;
+    (0..topology.hosts.len()).try_for_each(|host| line(scenario, host).map(drop))?;
+    let apply = scenario.binding.apply;
+    let pace = Pace { linger: LINGER, patience: PATIENCE + apply, seed };
+    let name = |into: LinkDir| PortName::from(into.name(topology).as_str());
+    let run = scenario.bound_run(bound, pace, name);
     let mut vms: BTreeMap<(HostId, TenantId), Vec<VmId>> = BTreeMap::new();
     for (number, vm) in (0..).zip(&scenario.vms) {
         let at = (HostId(vm.host as u32), TenantId(vm.tenant as u32));
         vms.entry(at).or_default().push(VmId(number));
     }
-    let config = Config {
-        fabric,
-        ports,
-        switches: abilities,
-        provision,
-        interval,
-        linger: LINGER,
-        patience: PATIENCE + asked.apply,
-        seed,
-    };
+    let index = |(port, into): (_, LinkDir)| (port, into.index() as u32);
     Ok(Some(BindingSpec {
-        config,
-        binder,
-        members: scenario.members(),
-        switches,
-        links,
-        cards: cards(scenario)?,
+        config: run.config,
+        binder: run.binder,
+        members: run.members,
+        switches: run.initial,
+        links: run.sends_into.into_iter().map(index).collect(),
+        cards: run.cards,
         vms,
         tenant_of: scenario.vms.iter().map(|vm| vm.tenant as u32).collect(),
         tenants: scenario.tenants.len(),
-        apply: asked.apply,
+        apply,
     }))
 }
 
@@ -127,22 +73,4 @@ fn check(scenario: &Scenario, mechanism: &Mechanism, bound: Bound) -> Result<(),
         }
     }
     Ok(())
-}
-
-const fn way(direction: LinkDir) -> Direction {
-    if direction.reverse { Direction::Backward } else { Direction::Forward }
-}
-
-/// Each host's only link.
-fn cards(scenario: &Scenario) -> Result<BTreeMap<HostId, (LinkId, Direction)>, Unsupported> {
-    let topology = &scenario.topology;
-    let card = |host: usize| {
-        line(scenario, host)?;
-        let at = topology.links.iter().position(|link| link.a == host || link.b == host);
-        let at = at.expect("a host has one link");
-        let leaves = topology.links[at].a == host;
-        let out = if leaves { Direction::Forward } else { Direction::Backward };
-        Ok((HostId(host as u32), (LinkId(at as u32), out)))
-    };
-    (0..topology.hosts.len()).map(card).collect()
 }
