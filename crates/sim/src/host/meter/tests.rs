@@ -53,16 +53,19 @@ fn what_comes_late_was_not_lost() {
 #[test]
 fn what_was_told_as_lost_and_comes_after_all_is_not_told_again() {
     let mut meter = Meter::default();
-    let mut at = |ms: u64, id: u16| {
-        meter.arrive(ms * WINDOW_NS, id, 1000, false, WINDOW_NS);
-        meter.tell_lost(ms * WINDOW_NS, WINDOW_NS)
+    let mut told = |ms: u64, id: Option<u16>| {
+        let now = ms * WINDOW_NS;
+        if let Some(id) = id {
+            meter.arrive(now, id, 1000, false, WINDOW_NS);
+        }
+        (meter.tell_lost(now, WINDOW_NS), meter.lost(now, WINDOW_NS))
     };
-    at(0, 0);
     // 1 to 4 are lost; 6 and 7 are late by more than eight windows.
-    assert_eq!([at(1, 5), at(2, 8)], [0, 0]);
-    assert_eq!(at(12, 9), 6, "all are overdue");
-    assert_eq!([at(13, 6), at(14, 7)], [6, 6], "no counter falls");
-    assert_eq!([at(15, 10), at(16, 11), at(30, 12)], [6; 3]);
+    assert_eq!([(0, 0), (1, 5), (2, 8)].map(|(ms, id)| told(ms, Some(id))), [(0, 0); 3]);
+    assert_eq!(told(12, None), (6, 6), "all are overdue");
+    assert_eq!(told(13, Some(6)), (6, 5));
+    assert_eq!(told(13, Some(7)), (6, 4), "what was told does not fall");
+    assert_eq!(told(14, Some(9)), (6, 4));
 }
 
 #[test]
