@@ -11,6 +11,8 @@
 //!           the ledger has them.
 //! Promises  VMs of one tenant that keep to its room are accepted, in any order. So are VMs of any number
 //!           of new tenants that together keep to the room of new tenants. Exceptions: quotas, survival.
+//!           A tenant whose floors toward the centre exceed what a link has for it has no room: there the
+//!           smaller other side holds the cut, and a VM that counts elsewhere may raise it.
 //! Not here  Additions for several tenants that are there: read the room again after each.
 //! Source    The bound is that of VPN trees with a centre (Kumar et al., SIGCOMM 2001).
 
@@ -209,6 +211,7 @@ impl<'a> Drawing<'a> {
         let gateway = self.tree.nodes.get(self.tree.gateway as usize);
         let gateway = gateway.map(|node| Domain::Switch(SwitchId(node.switch)));
         let has_centre = |entry: &Entry| is_among(&entry.hosts, &entry.switches, centre);
+        let mut is_short = false;
         let places = self.entries.iter().map(|entry| {
             let internal = across(has_centre(entry), entry.any, entry.all, total);
             let external = across(entry.has_gateway, entry.outside_any, entry.outside_all, outside);
@@ -218,9 +221,10 @@ impl<'a> Drawing<'a> {
             });
             let (left, own) = (self.ledger.book.room(entry.link), own.unwrap_or([0; 2]));
             let over = self.ledger.book.is_over(entry.link as usize);
-            let rate = |d: usize| {
+            let mut rate = |d: usize| {
                 let side = if entry.is_forward_up { d } else { 1 - d };
                 let charged = internal[d] + external[d];
+                is_short |= left[side] + own[side] < charged || (over && own[side] > 0);
                 let free = if over { 0 } else { (left[side] + own[side]).saturating_sub(charged) };
                 Rate::from_bps(free)
             };
@@ -231,7 +235,12 @@ impl<'a> Drawing<'a> {
                 switches: entry.switches.clone(),
             }
         });
-        TenantRoom { root, centre, gateway, places: places.collect() }
+        let mut places: Vec<TenantPlace> = places.collect();
+        if is_short {
+            // The link holds the cut because its other side is small: VMs that count elsewhere may raise it.
+            places.iter_mut().for_each(|place| place.room.floors = Floors::default());
+        }
+        TenantRoom { root, centre, gateway, places }
     }
 
     /// Adds the floors of a tenant's VMs. Returns those of all, in its hoses and to the outside.
