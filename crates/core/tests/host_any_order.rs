@@ -168,7 +168,7 @@ fn law() -> impl Strategy<Value = Law> {
     prop_oneof![
         8 => presets.prop_map(move |name| elastic(ElasticSwitch::preset(name).expect("a preset"))),
         1 => Just(()).prop_map(move |()| elastic(ElasticSwitch::seawall())),
-        4 => Just(()).prop_map(|()| Law::Level(Box::new(LevelLaw::default()))),
+        4 => Just(()).prop_map(|()| Law::Level(Box::<LevelLaw>::default())),
         1 => number().prop_map(|rate| {
             let rates = BTreeMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
             Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) })

@@ -55,6 +55,7 @@ pub fn dumbbell(n: usize) -> Scenario {
         warmup: Span::from_secs(1),
         sample: Span::from_millis(100),
         scale: 1.0,
+        clock_drift: 0,
         topology: Topology { hosts, switches, links, ecmp: None },
         vms,
         tenants: vec!["gold".into(), "bulk".into()],

@@ -344,7 +344,7 @@ mod tests {
         let changed = text("class 3e1:20 was changed", true);
         assert_eq!(named(&|f| f.classes[2].class.rate += 1), changed);
         let deleted = text("class 3e1:10 was deleted", false);
-        assert_eq!(named(&|f| drop(f.classes.remove(1))), deleted);
+        assert_eq!(named(&|f| _ = f.classes.remove(1)), deleted);
         assert_eq!(named(&|f| f.classes[1].parent = tc::ROOT), deleted);
         let more = text("there is a class 3e1:40 too many", false);
         let fourth = Node { id: HANDLE | 0x40, ..nodes[1] };
