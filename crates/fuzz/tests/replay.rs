@@ -33,7 +33,13 @@ fn peak_kb() -> u64 {
 /// Runs one target, and sees that it did not take the machine's memory.
 fn run(name: &str, mutations: u32) {
     let limits = limits(mutations);
-    let tried = replay(target(name), &limits);
+    // As much stack as the main thread of a program has; a test's thread has a quarter of it.
+    let tried = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(8 << 20);
+        let thread = thread.spawn_scoped(scope, || replay(target(name), &limits));
+        thread.expect("a thread").join()
+    });
+    let tried = tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     println!("{name}: {} inputs, {} beyond the first check", tried.inputs, tried.reached);
     assert!(tried.inputs > limits.mutations as usize);
     // Damage that never gets beyond the first check tests nothing else.

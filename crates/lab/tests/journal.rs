@@ -51,7 +51,9 @@ fn what_the_agents_of_a_run_record_replays_with_every_mechanism() {
 
     let mut lab = Command::new(weir());
     lab.arg("lab").arg(&scenario).arg("--journal").arg(&journal);
-    for row in registry::ALL {
+    // Agents refuse Level: docs/algorithms/level.md.
+    let all = || registry::ALL.iter().filter(|row| row.name != "level");
+    for row in all() {
         lab.args(["--mechanism", row.name]);
     }
     let played = lab.output().expect("it was built");
@@ -63,5 +65,5 @@ fn what_the_agents_of_a_run_record_replays_with_every_mechanism() {
     assert!(replayed.status.success(), "{lines}");
     let with_orders = lines.lines().filter(|line| !line.contains(" 0 orders"));
     let agree = with_orders.filter(|line| line.contains("records agree")).count();
-    assert_eq!(agree, HOSTS * registry::ALL.len(), "{lines}");
+    assert_eq!(agree, HOSTS * all().count(), "{lines}");
 }

@@ -247,7 +247,7 @@ mod tests {
             "externalCap": "20Mbit", "translation": "dctcp", "policing": "15000B", "dscp": "keep",
             "budget": {"total": "180000B", "flowsMost": 5, "classes": [
                 {"name": "bulk", "weight": 1, "remotePorts": "5001-5003"},
-                {"name": "urgent", "weight": 3, "localPorts": "443-443"},
+                {"name": "urgent", "weight": 3, "remotePorts": "443-443"},
             ]},
         });
         assert_eq!(of(network.clone()), Ok(network));

@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(first.weights, BTreeMap::from([(0, 8), (1, 1), (2, 1)]));
         assert_eq!(first.queue_of, BTreeMap::from([(1, 1), (2, 2)]));
         assert_eq!(run.cards.len(), 4);
-        let is_left = |host: u32| run.cards[&HostId(host)].1;
-        assert_ne!(is_left(0), is_left(2), "links of a dumbbell lead from left to right");
+        let leads_away = |(_, direction): &(LinkId, Direction)| *direction == Direction::Forward;
+        assert!(run.cards.values().all(leads_away), "a dumbbell's links begin at hosts");
         let hosts: Vec<u32> = run.members[0].hosts.iter().map(|host| host.0).collect();
         assert_eq!((run.members.len(), hosts), (1, vec![0, 1, 2, 3]));
         assert_eq!((run.config.interval, run.config.seed), (scenario.binding.rebind, 7));

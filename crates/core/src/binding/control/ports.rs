@@ -56,7 +56,9 @@ impl Control {
                 is_counted_twice: tenant.phase.is_in_shared(),
             });
         }
-        if own.is_empty() && !known.is_some_and(|port| port.queue_of.keys().any(is_ours)) {
+        let has_ours = |port: &PortQueues| port.queue_of.keys().any(is_ours);
+        // A change that was done in part may have left queues to which no code point leads.
+        if own.is_empty() && !known.is_some_and(|port| has_ours(port) || starves(port, in_shared)) {
             return None;
         }
         // The last tenant of a port without a shared queue has that one's place.
@@ -220,6 +222,13 @@ impl Control {
             links.flat_map(|link| [(link, Direction::Forward), (link, Direction::Backward)]);
         ports.filter_map(|at| Some(self.config.ports.get(&at)?.0)).collect()
     }
+}
+
+/// Whether the weights of a port give its shared queue less than is reserved in it.
+fn starves(port: &PortQueues, in_shared: Rate) -> bool {
+    let sum: u64 = port.weights.values().map(|weight| u64::from(*weight)).sum();
+    let shared = port.weights.get(&port.shared).map_or(0, |weight| u64::from(*weight));
+    sum > 0 && port.rate.mul_ratio(shared, sum) < in_shared
 }
 
 impl Tenant {

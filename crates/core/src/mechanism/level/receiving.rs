@@ -145,7 +145,7 @@ impl Path {
             self.dip = Some((from, from + law.period * DIP));
             return;
         }
-        let marked = (marked * UNIT).checked_div(segments).unwrap_or(0);
+        let marked = marked.min(segments).saturating_mul(UNIT).checked_div(segments).unwrap_or(0);
         let used = self.used;
         self.decide(
             law,
