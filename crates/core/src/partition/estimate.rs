@@ -171,14 +171,7 @@ impl Estimate {
                 return;
             }
         }
-        let has_all = epoch.backlog == Backlog::Free;
-        if has_enough && has_all && self.want != Want::New {
-            // It used its guarantee up, and nothing had to wait: it wants no more than it used.
-            let wants = used.scale(config.margin_estimate);
-            self.rate = wants.max(guarantee).max(small.trickle);
-            self.want = Want::Bounded;
-            (self.steady, self.most_used) = (0, used);
-        } else if has_enough || is_backlogged {
+        if has_enough || is_backlogged {
             self.rate = epoch.share.scale(config.growth).max(small.start);
             self.want = if self.rate >= epoch.fair { Want::Unbounded } else { Want::Growing };
             (self.steady, self.most_used) = (0, Rate::ZERO);
@@ -346,17 +339,5 @@ mod tests {
         assert_eq!(settle(&mut pair, 25, Backlog::Sometimes), (Want::Growing, 10_000), "no less");
         assert_eq!(settle(&mut pair, 25, Backlog::Unknown).0, Want::Bounded);
         assert_eq!(settle(&mut pair, 1, Backlog::Always).0, Want::Growing, "more than it has");
-    }
-
-    #[test]
-    fn a_pair_of_which_nothing_waits_wants_no_more_than_it_uses() {
-        let (mut told, mut untold) = (Pair::of(2000), Pair::of(2000));
-        // 11 packets are 2.2 Mbit/s, more than the guarantee.
-        assert_eq!(settle(&mut untold, 11, Backlog::Unknown), (Want::Growing, 4000));
-        assert_eq!(settle(&mut told, 11, Backlog::Free), (Want::Bounded, 2442), "1.1 of it");
-        // It follows what the pair uses, up and down.
-        assert_eq!(settle(&mut told, 22, Backlog::Free), (Want::Bounded, 4885));
-        assert_eq!(settle(&mut told, 11, Backlog::Free), (Want::Bounded, 2442));
-        assert_eq!(settle(&mut told, 12, Backlog::Always).0, Want::Growing, "until packets wait");
     }
 }
