@@ -265,7 +265,8 @@ impl ReceiveHose {
                 is_estimate: pair.estimate.is_bounded() && !pair.is_cut,
                 share: pair.share,
                 fair: *fair,
-                backlog: pair.told(now, config.most_lives).map_or(Backlog::Unknown, |t| t.backlog),
+                // What its sender says waits is not acted on yet: docs/decisions/0031-what-waits.md.
+                backlog: Backlog::Unknown,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             let was_retiring = pair.retiring;

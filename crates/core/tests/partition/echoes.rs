@@ -265,55 +265,6 @@ fn a_sender_that_has_no_part_of_its_hose_for_a_pair_gets_none_of_its_receivers()
     assert_eq!((hose.offered(A), hose.offered(B)), (HOSE, Rate::ZERO));
 }
 
-/// What `A` is offered after so many periods in which a fifth of its part arrives, beside `B` that
-/// takes all it gets, if its sender says so of what waits.
-fn offered_while_little_arrives(backlog: Backlog, periods: u64) -> Rate {
-    let mut hose = pressed();
-    let fifth = |peer| if peer == A { Rate::from_mbps(9) } else { greedy(peer) };
-    for n in 20..20 + periods {
-        for peer in [A, B] {
-            let offer = hose.offer(at(60 * n), peer);
-            let said = Echo { most: Some(HOSE), ..echo(offer) };
-            let backlog = if peer == A { backlog } else { Backlog::Unknown };
-            hose.echo(at(60 * n), peer, Echo { backlog, ..said });
-        }
-        hose.step(at(60 * n), fifth);
-    }
-    hose.offered(A)
-}
-
-#[test]
-fn a_pair_that_waits_at_its_sender_keeps_its_part_though_little_of_it_arrives() {
-    let half = Rate::from_mbps(45);
-    for backlog in [Backlog::Always, Backlog::Sometimes] {
-        assert_eq!(offered_while_little_arrives(backlog, 20), half, "{backlog:?}");
-    }
-    for backlog in [Backlog::Unknown, Backlog::Free] {
-        let offered = offered_while_little_arrives(backlog, 20);
-        assert!(offered < Rate::from_mbps(11), "{backlog:?}: {offered}");
-    }
-}
-
-#[test]
-fn what_waits_is_believed_no_longer_than_the_most() {
-    let mut hose = pressed();
-    let offer = hose.offer(at(1200), A);
-    let said = Echo { most: Some(HOSE), backlog: Backlog::Always, ..echo(offer) };
-    hose.echo(at(1200), A, said);
-    let little = |peer| if peer == A { Rate::from_mbps(9) } else { Rate::from_mbps(45) };
-    let mut kept = 0;
-    for n in 20..60 {
-        hose.step(at(60 * n), little);
-        for peer in [A, B] {
-            // Of a host that says nothing of its hose.
-            let offer = hose.offer(at(60 * n), peer);
-            hose.echo(at(60 * n), peer, echo(offer));
-        }
-        kept += u64::from(hose.offered(A) == Rate::from_mbps(45));
-    }
-    assert!((19..=22).contains(&kept), "{kept} periods: 1.2 s are twenty");
-}
-
 #[test]
 fn a_sender_tells_what_waits_when_it_changes_and_repeats_it_once() {
     let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
