@@ -239,7 +239,7 @@ pub(super) fn peers(setup: &Setup) -> BTreeMap<HostId, SocketAddr> {
     setup.hosts.iter().map(|(id, (_, control))| (*id, *control)).collect()
 }
 
-/// VMs whose ports are missing when the agent starts. After a boot most VMs are not there yet, and
+/// VMs without their ports when the agent starts. After a boot most VMs are not there yet, and
 /// floors of the others must not wait for them.
 pub(super) fn gone_at_start(setup: &Setup) -> Result<BTreeSet<VmId>> {
     let file = &setup.file;

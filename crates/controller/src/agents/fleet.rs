@@ -323,12 +323,12 @@ impl Fleet {
         if all { plan.all_in_force() } else { plan.take_in_force() }
     }
 
-    /// Tenants of whose queues hosts know newer orders than this controller.
+    /// Tenants: hosts know newer orders of their queues than this controller.
     pub(crate) fn take_ahead(&self) -> BTreeSet<String> {
         self.lock().take_ahead()
     }
 
-    /// Hosts whose agents cannot tag with one of these code points.
+    /// Hosts with agents that cannot tag with one of these code points.
     pub(crate) fn cannot_tag(&self, points: &BTreeSet<u8>) -> BTreeSet<String> {
         self.lock().cannot_tag(points)
     }

@@ -147,7 +147,7 @@ pub(crate) struct Plan {
     writes: Vec<Write>,
     /// Orders of queues that came into force: host, tenant, version.
     in_force: Vec<InForce>,
-    /// Tenants of whose queues a host knows a newer order than this controller: it is of a store that was
+    /// Tenants: a host knows a newer order of their queues than this controller: it is of a store that was
     /// restored.
     ahead: BTreeSet<String>,
 }

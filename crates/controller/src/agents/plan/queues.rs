@@ -60,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// Tenants whose order has to have a newer version.
+    /// Tenants that need an order of a newer version.
     pub(crate) fn take_ahead(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.ahead)
     }
