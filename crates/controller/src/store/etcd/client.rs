@@ -165,6 +165,7 @@ impl Client {
         F: Future<Output = Result<T, Status>>,
     {
         let until = Instant::now() + patience;
+        let mut reason = None;
         loop {
             let at = self.at.load(Ordering::Relaxed);
             let left = until.saturating_duration_since(Instant::now()).min(ANSWER);
@@ -184,8 +185,10 @@ impl Client {
             if is_final(&status) {
                 return Err(self.refused(&status));
             }
-            let why = self.next(at).await.unwrap_or_else(|| status.message().to_owned());
+            // The last attempt may have milliseconds, and end before it is told anything.
+            reason = self.next(at).await.or(reason);
             if Instant::now() + BETWEEN >= until {
+                let why = reason.unwrap_or_else(|| status.message().to_owned());
                 let (name, port) = &self.endpoints[at % self.endpoints.len()];
                 let what = format!("{name}:{port}: {why}");
                 return Err(StoreError::Unreachable { path: self.shown.clone(), what });
