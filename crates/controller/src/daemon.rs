@@ -373,7 +373,7 @@ pub async fn serve_with(
     let ring = pair_keys(&folder.join(PAIRS))?;
     let (authority, renewing) = (authority()?, authority()?);
     let made = clock.now();
-    let current = Arc::new(Current::new(authority.sign(made)?));
+    let current = Arc::new(Current::new(authority.sign(&clock)?));
     let limits = Limits {
         audit: config.audit.into(),
         keep_reservations: config.keep_reservations.0.as_nanos() / 1_000_000,
@@ -514,7 +514,7 @@ async fn renew(
     loop {
         tokio::time::sleep(clock.until(Current::renew_at(made))).await;
         made = clock.now();
-        match authority.sign(made) {
+        match authority.sign(&clock) {
             Ok(certificate) => current.replace(certificate),
             Err(error) => tracing::error!("the certificate was not renewed: {error}"),
         }

@@ -6,19 +6,21 @@
 //!           While an authority is replaced there are two: both are trusted, the first one signs.
 //! Promises  The authority's keys are in one file that only its owner can read. TLS 1.3 alone.
 
+use crate::clock::Clock;
 use crate::store::backup::hex;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -31,9 +33,9 @@ use weir_rpc::identity::Identity;
 const AUTHORITY_DAYS: i64 = 3650;
 /// How long the controller's certificate is valid, days. It is renewed after two thirds.
 const SERVER_DAYS: i64 = 90;
-/// Certificates are valid from this long before they are made: clocks differ.
 /// How long the certificate of a host is valid, milliseconds. It is renewed after half.
 pub const HOST_LIFE: u64 = 24 * 3_600_000;
+/// Certificates are valid from this long before they are made: clocks differ.
 const SKEW: Duration = Duration::hours(1);
 const NAME: &str = "Weir controller authority";
 
@@ -73,14 +75,9 @@ fn authority_params(now: Moment) -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    valid(&mut params, now, AUTHORITY_DAYS);
+    params.not_before = date(now) - SKEW;
+    params.not_after = date(now) + Duration::days(AUTHORITY_DAYS);
     params
-}
-
-fn valid(params: &mut CertificateParams, now: Moment, days: i64) {
-    let now = date(now);
-    params.not_before = now - SKEW;
-    params.not_after = now + Duration::days(days);
 }
 
 /// A moment on rcgen's calendar, to the second.
@@ -137,14 +134,14 @@ impl Authority {
         Ok(store)
     }
 
-    /// Signs a certificate of a host for this key. PEM.
+    /// Signs a certificate of a host for this key, valid from `from`. PEM.
     ///
     /// # Errors
     ///
     /// The name cannot stand in a certificate.
     pub fn sign_host(
         &self,
-        now: Moment,
+        from: Moment,
         key: &impl PublicKeyData,
         identity: &Identity,
     ) -> Result<String, TlsError> {
@@ -155,28 +152,29 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        params.not_before = date(now) - SKEW;
+        params.not_before = date(from) - SKEW;
         params.not_after = date(identity.until);
-        let issuer = Issuer::new(authority_params(now), &self.key);
+        let issuer = Issuer::new(authority_params(from), &self.key);
         Ok(params.signed_by(key, &issuer)?.pem())
     }
 
-    /// Signs a new certificate for the API.
+    /// Signs a new certificate for the API, valid by both clocks.
     ///
     /// # Errors
     ///
     /// A name cannot stand in a certificate.
-    pub fn sign(&self, now: Moment) -> Result<Arc<CertifiedKey>, TlsError> {
+    pub fn sign(&self, clock: &Clock) -> Result<Arc<CertifiedKey>, TlsError> {
         let mut params = CertificateParams::new(self.names.clone())?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "Weir controller");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        valid(&mut params, now, SERVER_DAYS);
+        params.not_before = date(clock.earliest()) - SKEW;
+        params.not_after = date(clock.latest()) + Duration::days(SERVER_DAYS);
         let key = KeyPair::generate()?;
         // What of the authority stands in the certificate: its name and its key.
-        let issuer = Issuer::new(authority_params(now), &self.key);
+        let issuer = Issuer::new(authority_params(clock.now()), &self.key);
         // With the authority's certificate, which a host knows by its fingerprint alone when it joins.
         let chain = vec![params.signed_by(&key, &issuer)?.der().clone(), self.roots[0].clone()];
         let private = PrivateKeyDer::try_from(key.serialize_der())
@@ -219,8 +217,60 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// How the controller speaks TLS. A client may show a certificate; one that does not hold at `time` ends
-/// the connection.
+/// Decides about the certificates of clients by both clocks.
+#[derive(Debug)]
+struct ByEitherClock {
+    inner: Arc<dyn ClientCertVerifier>,
+    clock: Clock,
+}
+
+impl ClientCertVerifier for ByEitherClock {
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn verify_client_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let calendar = std::time::Duration::from_millis(self.clock.calendar().as_millis());
+        let by_calendar =
+            || self.inner.verify_client_cert(shown, chain, UnixTime::since_unix_epoch(calendar));
+        let by_ours = self.inner.verify_client_cert(shown, chain, now);
+        by_ours.or_else(|error| by_calendar().map_err(|_| error))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// How the controller speaks TLS. A client may show a certificate; one that holds by neither of the
+/// clocks ends the connection.
 ///
 /// # Errors
 ///
@@ -228,15 +278,16 @@ impl ResolvesServerCert for Current {
 pub fn server_config(
     current: Arc<Current>,
     authority: &Authority,
-    time: Arc<dyn TimeProvider>,
+    clock: Clock,
 ) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let trusted = Arc::new(authority.trusted()?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(trusted, Arc::clone(&provider))
+    let inner = WebPkiClientVerifier::builder_with_provider(trusted, Arc::clone(&provider))
         .allow_unauthenticated()
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))?;
-    let mut config = ServerConfig::builder_with_details(provider, time)
+    let verifier = Arc::new(ByEitherClock { inner, clock });
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(clock))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(current);

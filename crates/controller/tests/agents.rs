@@ -168,38 +168,64 @@ fn a_host_that_was_revoked_is_refused_and_may_join_again() {
     introduce(&controller, &home, hello()).expect("with the new certificate");
 }
 
+/// A host shows its certificate to a controller with this clock, whose own was signed by that one.
+fn handshake(
+    controller: &Controller,
+    home: &Home,
+    clock: Clock,
+    signs: Clock,
+) -> Result<(), String> {
+    let data = &controller.config.data_dir;
+    let names = vec!["127.0.0.1".to_owned()];
+    let authority = Authority::read(&data.join("ca.key"), &data.join("ca.crt"), names);
+    let authority = authority.expect("it was made");
+    let current = Arc::new(Current::new(authority.sign(&signs).expect("a name")));
+    let config = server_config(current, &authority, clock).expect("sound");
+    let proof = home.proof().expect("whole").expect("it joined");
+    let client = tls(&Trust::Roots(proof.roots.clone()), Some(&proof)).expect("sound");
+    runtime().block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let at = listener.local_addr().expect("it is bound");
+        let connecting = tokio::spawn(async move {
+            let stream = TcpStream::connect(at).await.expect("it listens");
+            let name = "127.0.0.1".try_into().expect("a name");
+            TlsConnector::from(Arc::new(client)).connect(name, stream).await.map(drop)
+        });
+        let (stream, _) = listener.accept().await.expect("it comes");
+        let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
+        let connected = connecting.await.expect("it ends well");
+        accepted.map(drop).map_err(|error| error.to_string())?;
+        connected.map_err(|error| error.to_string())
+    })
+}
+
 #[test]
 fn a_certificate_that_has_ended_ends_the_handshake() {
     let (folder, controller) = (Folder::new(), Controller::start());
     apply(&controller, cloud());
     let home = joined(&controller, &folder.0, "h0");
-    let data = &controller.config.data_dir;
-    let names = vec!["127.0.0.1".to_owned()];
-    let authority = Authority::read(&data.join("ca.key"), &data.join("ca.crt"), names);
-    let authority = authority.expect("it was made");
-    let handshake = |hours: u64| {
-        let clock = Clock::start().ahead(Duration::from_secs(hours * 3600));
-        let current = Arc::new(Current::new(authority.sign(Clock::start().now()).expect("a name")));
-        let config = server_config(current, &authority, Arc::new(clock)).expect("sound");
-        let proof = home.proof().expect("whole").expect("it joined");
-        let client = tls(&Trust::Roots(proof.roots.clone()), Some(&proof)).expect("sound");
-        runtime().block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let at = listener.local_addr().expect("it is bound");
-            let connecting = tokio::spawn(async move {
-                let stream = TcpStream::connect(at).await.expect("it listens");
-                let name = "127.0.0.1".try_into().expect("a name");
-                TlsConnector::from(Arc::new(client)).connect(name, stream).await.map(drop)
-            });
-            let (stream, _) = listener.accept().await.expect("it comes");
-            let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
-            drop(connecting.await);
-            accepted.map(drop).map_err(|error| error.to_string())
-        })
-    };
-    handshake(0).expect("it is valid");
-    handshake(23).expect("it is valid still");
-    let error = handshake(25).expect_err("it ended");
+    let (now, hour) = (Clock::start(), Duration::from_secs(3600));
+    let at = |hours: u32| handshake(&controller, &home, now.ahead(hour * hours), now);
+    at(0).expect("it is valid");
+    at(23).expect("it is valid still");
+    let error = at(25).expect_err("it ended");
+    assert!(error.contains("certificate expired"), "{error}");
+}
+
+#[test]
+fn a_controller_whose_clock_stood_still_or_whose_calendar_was_set_lets_its_hosts_in() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    let now = Clock::start();
+    // Suspended for two days; begun with a calendar of a year ahead, which was set right since; and the
+    // calendar is wrong now.
+    let year = days(365);
+    for clock in [now.suspended(days(2)), now.set_back(year), now.ahead(year).suspended(year)] {
+        handshake(&controller, &home, clock, clock).expect("each is good by one of the clocks");
+    }
+    let error = handshake(&controller, &home, now.ahead(year), now).expect_err("by neither");
     assert!(error.contains("certificate expired"), "{error}");
 }
 
@@ -257,7 +283,8 @@ fn a_host_renews_at_half_of_its_certificates_life() {
     let begins = Clock::start().now().as_millis();
     assert!(made <= begins, "the life of a certificate is that of the controller's constant");
     let control = "127.0.0.1:7001".into();
-    let facts = Facts { program: "test".into(), rate: 1, control, code_points: Vec::new() };
+    let facts =
+        Facts { program: "test".into(), rate: 1, control, code_points: Vec::new(), own_out: 0 };
     let desk = Arc::new(Desk::new(|| {}));
     let follower = Follower::new(&controller.server, home.clone(), facts, desk).expect("it joined");
     assert_eq!(follower.renews_before(), HOST_LIFE / 2);

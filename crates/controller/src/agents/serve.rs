@@ -134,7 +134,7 @@ impl Caller {
         let hash = tokens::hash(&asked.token);
         let (enrolment, number) = enrol(engine, &hash, &asked.host).await?;
         tracing::info!("host {} joined", asked.host);
-        let until = clock.now().plus_millis(HOST_LIFE);
+        let until = clock.latest().plus_millis(HOST_LIFE);
         let identity = Identity { host: asked.host, enrolment, until };
         certificate(authority, *clock, &key, &identity, number)
     }
@@ -145,7 +145,7 @@ impl Caller {
         let key = key_of(&asked.request)?;
         let host = view.get(weir_model::objects::Kind::Host, &identity.host);
         let number = host.and_then(|host| host.object.status.number).unwrap_or_default();
-        let identity = Identity { until: clock.now().plus_millis(HOST_LIFE), ..identity };
+        let identity = Identity { until: clock.latest().plus_millis(HOST_LIFE), ..identity };
         certificate(authority, *clock, &key, &identity, number)
     }
 
@@ -154,7 +154,7 @@ impl Caller {
         let identity = self.identity.clone().ok_or_else(|| {
             Status::unauthenticated("show the certificate that the host got when it joined")
         })?;
-        if identity.until <= self.shared.clock.now() {
+        if identity.until <= self.shared.clock.earliest() {
             let ended = format!("the certificate ended at {}: join again", identity.until);
             return Err(Status::unauthenticated(ended));
         }
@@ -210,7 +210,7 @@ impl Caller {
             ..FromController::default()
         };
         say.send(Ok(first)).await.map_err(|_| gone())?;
-        let end = tokio::time::sleep(clock.until(identity.until));
+        let end = tokio::time::sleep(clock.left(identity.until));
         tokio::pin!(end);
         let mut stop = self.stop.clone();
         loop {
@@ -319,7 +319,7 @@ fn certificate(
     identity: &Identity,
     number: u32,
 ) -> Result<Certificate, Status> {
-    let signed = authority.sign_host(clock.now(), key, identity);
+    let signed = authority.sign_host(clock.earliest(), key, identity);
     let certificate = signed.map_err(|error| Status::internal(error.to_string()))?;
     Ok(Certificate { certificate, roots: authority.roots().into(), number })
 }

@@ -50,7 +50,7 @@ impl Server {
         shared: Arc<Shared>,
         current: Arc<Current>,
     ) -> Result<Self, TlsError> {
-        let config = tls::server_config(current, &shared.authority, Arc::new(shared.clock))?;
+        let config = tls::server_config(current, &shared.authority, shared.clock)?;
         Ok(Self { listener, shared, tls: TlsAcceptor::from(Arc::new(config)) })
     }
 
