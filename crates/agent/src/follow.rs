@@ -47,6 +47,7 @@ impl Link {
             rate: file.uplink.rate.0.as_bps(),
             control: file.listen.to_string(),
             code_points: file.code_points.clone(),
+            own_out: file.uplink.host_floor.map_or(0, |floor| floor.0.as_bps()),
         };
         let follower = Follower::new(&followed.address, home, facts, Arc::clone(&desk))?;
         let runtime = runtime()?;

@@ -69,6 +69,7 @@ impl Agent {
             rate: 1_000_000_000,
             control,
             code_points: code_points.to_vec(),
+            own_out: 0,
         };
         let follower =
             Follower::new(server, home.clone(), facts, Arc::clone(&desk)).expect("it joined");

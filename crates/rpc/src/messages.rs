@@ -109,6 +109,9 @@ pub struct Hello {
     /// Code points that tenants may be tagged with here. None: the agent does not tag.
     #[prost(uint32, repeated, tag = "6")]
     pub code_points: Vec<u32>,
+    /// Floor of what the host itself sends, bit/s. Missing: an agent of before.
+    #[prost(uint64, optional, tag = "7")]
+    pub own_out: Option<u64>,
 }
 
 /// The state of a tenant that a host has in force.

@@ -18,7 +18,7 @@ mod queues;
 mod states;
 
 use super::floors::Floors;
-use crate::state::{EventKind, Observation, Rooms, Stored};
+use crate::state::{EventKind, Observation, Rooms, Stored, enrolment};
 use crate::store::{Table, Write};
 use queues::order_of;
 use states::row_of;
@@ -37,6 +37,7 @@ const GRACE: u64 = 5_000;
 /// The same for a host that has not been seen since this controller began: all come back at once.
 const RETURN: u64 = 30_000;
 /// A state that a host refused is sent again after this time, milliseconds: its port may be there now.
+/// Raises that wait are tried as often while objects change.
 const AGAIN: u64 = 10_000;
 /// VMs in one message, about: more wait for the next.
 const BATCH: usize = 10_000;
@@ -90,13 +91,27 @@ struct Stream {
     refused: BTreeMap<String, Moment>,
 }
 
+/// What is declared of a host, and what its agent says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Facts {
+    /// Of its uplink.
+    rate: Rate,
+    /// Floor of what the host itself sends. Agents of before do not say it.
+    own_out: Option<Rate>,
+}
+
 #[derive(Debug)]
 struct HostRow {
     number: u32,
-    rate: Rate,
+    declared: Facts,
+    /// The same as its agent said it last.
+    said: Option<Facts>,
     control: Option<SocketAddr>,
     dead: bool,
+    /// Which certificates are good: none of a host that was revoked.
     enrolment: Option<u64>,
+    /// It has joined, whatever became of its certificates.
+    joined: bool,
     /// Tenants with VMs here, and how many.
     tenants: BTreeMap<String, usize>,
     stream: Option<Stream>,
@@ -150,6 +165,8 @@ pub(crate) struct Plan {
     /// Tenants: a host knows a newer order of their queues than this controller: it is of a store that was
     /// restored.
     ahead: BTreeSet<String>,
+    /// When raises that wait were tried, and at which version of the objects.
+    tried: (Moment, u64),
 }
 
 /// A host has an order of a tenant's queue in force: host, tenant, version.
@@ -179,6 +196,7 @@ impl Plan {
             writes: Vec::new(),
             in_force: Vec::new(),
             ahead: BTreeSet::new(),
+            tried: (now, revision),
         };
         for (key, value) in may {
             let (host, vm) = key.split_once('/').ok_or_else(|| format!("force/{key}: no host"))?;
@@ -278,13 +296,16 @@ impl Plan {
         let Spec::Host(spec) = &stored.object.spec else { return };
         let told = status.agent.as_ref().and_then(|agent| agent.control);
         let (control, dead) = (spec.control.or(told), spec.state == HostState::Dead);
-        let enrolment = status.agent.as_ref().map(|agent| agent.enrolment);
+        let enrolment = enrolment(status);
+        let declared = Facts { rate: spec.rate.0, own_out: Some(spec.own.out.0) };
         let row = self.hosts.entry(name.into()).or_insert_with(|| HostRow {
             number: status.number.unwrap_or_default(),
-            rate: spec.rate.0,
+            declared,
+            said: None,
             control: None,
             dead,
             enrolment: None,
+            joined: false,
             tenants: BTreeMap::new(),
             stream: None,
             silent_since: now,
@@ -294,7 +315,8 @@ impl Plan {
             code_points: BTreeSet::new(),
             queues: BTreeMap::new(),
         });
-        row.rate = spec.rate.0;
+        row.joined = status.agent.is_some();
+        let corrected = std::mem::replace(&mut row.declared, declared) != declared;
         let died = std::mem::replace(&mut row.dead, dead) != dead;
         if std::mem::replace(&mut row.enrolment, enrolment) != enrolment {
             // Its stream was opened on a certificate that is worthless now.
@@ -310,6 +332,9 @@ impl Plan {
         }
         if died {
             self.refresh_excess_of(name);
+        }
+        if corrected {
+            self.compare(name);
         }
     }
 
@@ -392,7 +417,7 @@ impl Plan {
 
     fn tell_if_silent(&mut self, vm: &str, row: &VmRow, now: Moment) {
         let Some(host) = self.hosts.get(&row.host) else { return };
-        if host.enrolment.is_none() || host.stream.is_some() {
+        if !host.joined || host.stream.is_some() {
             return;
         }
         let since = host.silent_since.min(now);
@@ -528,14 +553,14 @@ impl Plan {
             refused: BTreeMap::new(),
         });
         (row.told_silent, row.was_seen) = (false, true);
-        let declared = row.rate;
+        let own_out = hello.own_out.map(Rate::from_bps);
+        row.said = Some(Facts { rate: Rate::from_bps(hello.rate), own_out });
         self.woken.insert(host.into());
-        self.look_at(host, declared, hello);
+        self.look_at(host, hello);
         Ok(id)
     }
 
-    /// Compares what a host says of itself with what was declared.
-    fn look_at(&mut self, host: &str, declared: Rate, hello: &Hello) {
+    fn look_at(&mut self, host: &str, hello: &Hello) {
         let agent = (hello.program.clone(), hello.control.parse().ok());
         self.observe_host(
             host,
@@ -545,21 +570,42 @@ impl Plan {
             String::new(),
             Some(agent),
         );
-        let says = Rate::from_bps(hello.rate);
-        let (status, reason, message) = match says == declared {
+        self.compare(host);
+    }
+
+    /// Compares what a host says of itself with what was declared.
+    fn compare(&mut self, host: &str) {
+        let Some(row) = self.hosts.get(host) else { return };
+        let (declared, Some(said)) = (row.declared, row.said) else { return };
+        let (shown, wanted) = (show_rate(said.rate), show_rate(declared.rate));
+        let message = format!(
+            "the host says that its uplink has {shown}, declared is {wanted}: correct spec.rate or \
+             uplink.rate"
+        );
+        self.observe_match(host, "RateMatches", "RateDiffers", said.rate == declared.rate, message);
+        let (Some(own), Some(wanted)) = (said.own_out, declared.own_out) else { return };
+        let message = format!(
+            "the host keeps {} for what it sends itself, declared is {}: correct spec.own.out or \
+             uplink.host_floor",
+            show_rate(own),
+            show_rate(wanted)
+        );
+        self.observe_match(host, "OwnFloorMatches", "OwnFloorDiffers", own == wanted, message);
+    }
+
+    fn observe_match(
+        &mut self,
+        host: &str,
+        condition: &'static str,
+        differs: &str,
+        is_same: bool,
+        message: String,
+    ) {
+        let (status, reason, message) = match is_same {
             true => (Truth::True, "AsDeclared", String::new()),
-            false => (
-                Truth::False,
-                "RateDiffers",
-                format!(
-                    "the host says that its uplink has {}, declared is {}: correct spec.rate or \
-                     uplink.rate",
-                    show_rate(says),
-                    show_rate(declared)
-                ),
-            ),
+            false => (Truth::False, differs, message),
         };
-        self.observe_host(host, "RateMatches", status, reason, message, None);
+        self.observe_host(host, condition, status, reason, message, None);
     }
 
     /// Whether a stream is the present one of its host, on a certificate that is still good.
@@ -601,6 +647,11 @@ impl Plan {
                 row.told_silent = true;
                 silent.push((name.clone(), row.silent_since));
             }
+        }
+        // Links may have room that no host's answer gave: what was removed, expired or built.
+        if self.tried.0.plus_millis(AGAIN) <= now && self.tried.1 < self.revision {
+            self.tried = (now, self.revision);
+            self.try_waiting();
         }
         for (host, since) in silent {
             let message =
@@ -707,6 +758,7 @@ impl Plan {
             return;
         }
         stream.refused.insert(answer.tenant.clone(), now);
+        let mut less = false;
         for (vm, (_, generation, _)) in sent.vms {
             let message = format!("host `{host}` refuses: {}", shortened(&answer.message));
             let reason = word(&answer.reason);
@@ -716,7 +768,10 @@ impl Plan {
             if let Some(may) = may {
                 may.most = may.acknowledged.clone();
             }
-            self.refresh_excess(host, &vm);
+            less |= self.refresh_excess(host, &vm);
+        }
+        if less {
+            self.try_waiting();
         }
     }
 }

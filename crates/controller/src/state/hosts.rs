@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_core::ledger::Need;
 use weir_model::moment::Moment;
 use weir_model::objects::{
-    AgentStatus, Condition, Kind, Object, QueueWish, Spec, TenantQueue, Truth,
+    AgentStatus, Condition, Kind, Object, QueueWish, Spec, Status, TenantQueue, Truth,
 };
 use weir_units::Rate;
 
@@ -81,6 +81,11 @@ pub struct Rooms {
     pub tenants: BTreeMap<String, BTreeMap<u32, Rate>>,
 }
 
+/// Which certificates of a host are good. None if it has not joined, or was revoked: its enrolment is 0 then.
+pub(crate) fn enrolment(status: &Status) -> Option<u64> {
+    status.agent.as_ref().map(|agent| agent.enrolment).filter(|enrolment| *enrolment != 0)
+}
+
 impl State {
     /// A host joins with a token: the token is used up, and the host has a new enrolment.
     pub(super) fn join(&mut self, now: Moment, token: &str, host: &str) -> Result<Draft, Problem> {
@@ -120,10 +125,12 @@ impl State {
         actor.may_write(Kind::Host, None)?;
         let stored = self.get(Kind::Host, host).cloned();
         let mut object = stored.ok_or_else(|| change::not_found(Kind::Host, host))?.object.clone();
-        if object.status.agent.take().is_none() {
+        if enrolment(&object.status).is_none() {
             let detail = format!("host `{host}` has not joined, so there is nothing to revoke");
             return Err(Problem::new(409, "NotJoined", "metadata.name", detail));
         }
+        // Other hosts go on speaking to it: floors stay.
+        object.status.agent.iter_mut().for_each(|agent| agent.enrolment = 0);
         let message = "its certificates are refused; `weir host token` lets it join again";
         object.status.set(fact(now, READY, Truth::Unknown, "Revoked", message));
         self.put_object(object);

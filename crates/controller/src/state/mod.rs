@@ -25,7 +25,7 @@ mod tests;
 mod tokens;
 
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
-pub(crate) use hosts::{APPLIED, QUEUE, READY};
+pub(crate) use hosts::{APPLIED, QUEUE, READY, enrolment};
 pub use hosts::{Bound, Bounds, Observation, Rooms};
 pub(crate) use network::nic_of;
 pub(crate) use published::published;

@@ -38,6 +38,8 @@ pub struct Facts {
     pub control: String,
     /// Code points that tenants may be tagged with here.
     pub code_points: Vec<u8>,
+    /// Floor of what the host itself sends, bit/s.
+    pub own_out: u64,
 }
 
 /// One host that follows a controller.
@@ -238,6 +240,7 @@ impl Follower {
             known: self.kept.known(),
             features: vec![NETWORKS.into()],
             code_points: self.facts.code_points.iter().copied().map(u32::from).collect(),
+            own_out: Some(self.facts.own_out),
         }
     }
 

@@ -102,7 +102,7 @@ impl World {
     }
 
     fn enrolment(&self, host: &str) -> Option<u64> {
-        Some(self.state.get(Kind::Host, host)?.object.status.agent.as_ref()?.enrolment)
+        enrolment(&self.state.get(Kind::Host, host)?.object.status)
     }
 
     /// What a host is sent next; it does not answer.
@@ -335,6 +335,130 @@ fn what_a_dead_host_enforced_is_waited_for_no_longer() {
 }
 
 #[test]
+fn a_raise_that_waited_for_a_floor_that_a_host_then_refused_goes_on() {
+    let mut world = World::new();
+    ["h0", "h1"].iter().for_each(|host| world.connect(host));
+    world.apply(vec![
+        vm("a", "red", "h0", 100),
+        vm("c", "red", "h1", 100),
+        vm("b", "blue", "h1", 10),
+        vm("d", "blue", "h0", 10),
+    ]);
+    world.converge(&["h0", "h1"]);
+    // h0 is told of 600, and before it answers the tenant wants 100 again.
+    world.apply(vec![vm("a", "red", "h0", 600), vm("c", "red", "h1", 600)]);
+    let out = world.sent("h0");
+    world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h1", 100)]);
+    world.apply(vec![vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)]);
+    world.converge(&["h1"]);
+    assert_eq!((world.floor("h1", "b"), world.applied("b").1.as_str()), (10, "Pending"));
+    world.answer("h0", &out, Some("no such port"));
+    world.converge(&["h0", "h1"]);
+    assert_eq!((world.floor("h1", "b"), world.floor("h0", "d")), (700, 700));
+    assert_eq!(world.applied("b").0, Truth::True);
+}
+
+#[test]
+fn a_raise_that_waits_goes_on_when_its_link_has_room_though_a_host_stays_silent() {
+    let mut world = World::new();
+    ["h0", "h1", "h2"].iter().for_each(|host| world.connect(host));
+    world.apply(vec![
+        vm("a", "red", "h0", 600),
+        vm("c", "red", "h2", 600),
+        vm("b", "blue", "h1", 10),
+        vm("d", "blue", "h0", 10),
+    ]);
+    world.converge(&["h0", "h1", "h2"]);
+    let (id, _) = world.hosts["h2"];
+    world.plan.detach("h2", id, NOW);
+    // h2 may enforce 600 for `c` wherever its peers are.
+    world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h2", 100)]);
+    world.apply(vec![vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)]);
+    world.converge(&["h0", "h1"]);
+    assert_eq!((world.floor("h0", "d"), world.applied("d").1.as_str()), (10, "Pending"));
+    // The operator gives h0 a faster NIC. No host says anything.
+    let control = "192.0.2.1:7001";
+    let spec = json!({"switch": "tor", "rate": "10Gbit", "slots": 50, "control": control});
+    world.apply(vec![object("Host", "h0", spec)]);
+    world.plan.tick(NOW.plus_millis(AGAIN));
+    world.converge(&["h0", "h1"]);
+    let floor = world.hosts["h0"].1["blue"].vms.iter().find(|vm| vm.name == "d");
+    let floor = floor.and_then(|vm| vm.local.as_ref()).expect("here").floor_out;
+    assert_eq!((floor, world.applied("d").0), (700_000_000, Truth::True));
+}
+
+#[test]
+fn a_host_that_is_revoked_while_a_raise_waits_for_it_keeps_its_peers_and_lowers_when_it_is_back() {
+    let mut world = World::new();
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
+    // As agents say it, not as Hosts do.
+    let spec = json!({"switch": "tor", "rate": "1Gbit", "slots": 50});
+    world.apply(vec![object("Host", "h2", spec)]);
+    let (id, _) = world.hosts["h2"];
+    world.plan.detach("h2", id, NOW);
+    let enrolment = world.enrolment("h2").expect("it joined");
+    let hello = Hello {
+        rate: 1_000_000_000,
+        control: "192.0.2.3:7001".into(),
+        features: vec![NETWORKS.into()],
+        ..Hello::default()
+    };
+    let id = world.plan.attach("h2", enrolment, &hello).expect("it may");
+    world.hosts.insert("h2".into(), (id, BTreeMap::new()));
+    world.tell();
+    world.apply(vec![
+        vm("a", "red", "h0", 600),
+        vm("c", "red", "h2", 600),
+        vm("b", "blue", "h1", 300),
+        vm("d", "blue", "h2", 300),
+    ]);
+    world.converge(&["h0", "h1", "h2"]);
+    let peers = |world: &World| {
+        let red = &world.hosts["h0"].1["red"];
+        red.hosts.iter().map(|peer| peer.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(peers(&world), ["h2"]);
+    // The lower of `c` is on its way when the host is revoked, and a raise waits for it.
+    world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h2", 100)]);
+    let unanswered = world.sent("h2");
+    assert!(!unanswered.is_empty());
+    world.apply(vec![vm("b", "blue", "h1", 800), vm("d", "blue", "h2", 800)]);
+    world.converge(&["h0", "h1"]);
+    world.act(Action::Revoke("h2".into()));
+    assert!(!world.plan.is_present("h2", id, enrolment));
+    world.plan.detach("h2", id, NOW);
+    world.plan.tick(NOW.plus_millis(AGAIN));
+    world.converge(&["h0", "h1"]);
+    assert_eq!(peers(&world), ["h2"], "they keep what they agree on with it");
+    assert_eq!(world.floor("h1", "b"), 300, "it waits");
+    let (status, reason, message) = world.applied("b");
+    assert_eq!((status, reason.as_str()), (Truth::False, "Pending"));
+    assert!(message.contains("host `h2` (silent since "), "{message}");
+    // A change of what is there says so, and another apply of the Host makes it no better.
+    world.apply(vec![vm("c", "red", "h2", 90)]);
+    assert_eq!(world.applied("c").1, "HostSilent");
+    let spec = json!({"switch": "tor", "rate": "1Gbit", "slots": 49});
+    world.apply(vec![object("Host", "h2", spec)]);
+    let ready = world.state.get(Kind::Host, "h2").expect("there").object.status.clone();
+    let ready = ready.condition("Ready").expect("it has joined").reason.clone();
+    assert_eq!(ready, "Revoked");
+    // A controller that starts now waits for it as well.
+    let objects: Vec<_> = world.state.objects().cloned().collect();
+    let row = |vm: &str| (format!("h2/{vm}"), world.plan.may["h2"][vm].most.record("red"));
+    let records = vec![row("c")];
+    let ring: Keyring = "1 000102030405060708090a0b0c0d0e0f\n".parse().expect("a key");
+    let other = Plan::new(ring, &objects, records, world.state.revision(), NOW).expect("sound");
+    assert_eq!(other.excess.len(), 1);
+    // It joins again with what it has.
+    world.connect("h2");
+    world.converge(&["h0", "h1", "h2"]);
+    assert_eq!((world.floor("h1", "b"), world.floor("h2", "d")), (800, 800));
+    assert_eq!(world.floor("h2", "c"), 90);
+}
+
+#[test]
 fn a_refusal_becomes_a_condition_keeps_the_former_floors_and_is_tried_again() {
     let mut world = World::new();
     world.connect("h0");
@@ -429,6 +553,20 @@ fn a_silent_host_is_shown_after_a_while_and_a_rate_that_differs_at_once() {
     assert_eq!((status, reason.as_str()), (Truth::False, "RateDiffers"));
     assert!(message.contains("10Gbit") && message.contains("1Gbit"), "{message}");
     assert_eq!(host(&world, "Ready").0, Truth::True);
+    // The operator corrects it, and declares a floor of the host itself of which the host knows nothing.
+    let spec = json!({"switch": "tor", "rate": "10Gbit", "slots": 50, "own": {"out": "1Gbit"}});
+    world.apply(vec![object("Host", "h0", spec)]);
+    world.tell();
+    assert_eq!(host(&world, "RateMatches").0, Truth::True);
+    let hello = Hello { own_out: Some(0), ..hello };
+    let id = {
+        world.plan.detach("h0", id, NOW);
+        world.plan.attach("h0", enrolment, &hello).expect("it may")
+    };
+    world.tell();
+    let (status, reason, message) = host(&world, "OwnFloorMatches");
+    assert_eq!((status, reason.as_str()), (Truth::False, "OwnFloorDiffers"));
+    assert!(message.contains("keeps 0bit ") && message.contains("declared is 1Gbit"), "{message}");
     world.plan.detach("h0", id, NOW);
     world.plan.tick(NOW.plus_millis(GRACE - 1));
     world.tell();
