@@ -239,7 +239,15 @@ impl State {
     }
 
     fn disarm(&mut self, name: &str) {
-        let due = self.deadlines.iter().find(|(_, of)| of == name).cloned();
+        let stored = self.get(Kind::Reservation, name);
+        let ends = stored.and_then(|stored| {
+            let at = stored.object.status.expires_at?;
+            let keep = if self.is_over(stored) { self.limits.keep_reservations } else { 0 };
+            Some((at.plus_millis(keep), name.to_owned()))
+        });
+        // After a clock that jumped, the deadline is earlier than the object says.
+        let known = ends.filter(|ends| self.deadlines.contains(ends));
+        let due = known.or_else(|| self.deadlines.iter().find(|(_, of)| of == name).cloned());
         if let Some(deadline) = due {
             self.set_deadline(deadline, false);
         }

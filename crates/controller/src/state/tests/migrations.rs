@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::BTreeSet;
-use weir_model::objects::Spec;
+use weir_model::objects::{Phase, Spec};
 
 const HOSTS: u64 = 16;
 const TENANTS: u64 = 6;
@@ -147,4 +147,85 @@ fn a_hundred_migrations_under_load_touch_nobody_elses_reservation() {
     }
     assert!(moved > 20 && aborted > 20 && refused > 20, "{moved} {aborted} {refused}");
     world.assert_restart_changes_nothing();
+}
+
+/// A state that another controller loads from the same records, and what it answers to a confirmation.
+fn confirmed_elsewhere(world: &World) -> (State, Result<(), Problem>) {
+    let mut other = world.restarted();
+    other.tick(world.now());
+    let action = Action::Confirm("move".into());
+    let request = Request { actor: operator(), dry_run: false, idempotency: None, action };
+    let answer = other.handle(world.now(), &request).map(drop);
+    other.keep();
+    other.check();
+    (other, answer)
+}
+
+#[test]
+fn a_migration_at_a_full_quota_is_held_by_the_next_leader_and_ends_once() {
+    let mut world = World::new();
+    for rack in ["rack0", "rack1"] {
+        let spec = json!({"lower": rack, "upper": "core", "rate": "10Gbit"});
+        world.apply("Link", &format!("{rack}-up"), spec);
+    }
+    world.apply("Tenant", "gold", json!({"quota": {"vms": 2, "out": "1200Mbit"}}));
+    world.apply("VM", "web", vm("gold", Some("h0"), "600Mbit"));
+    world.apply("VM", "peer", vm("gold", Some("h1"), "600Mbit"));
+    world.apply("VM", "sink", vm("bulk", Some("h3"), "400Mbit"));
+    world.apply("Reservation", "move", reservation("gold", &[("web", "h2", "600Mbit")]));
+    let refused = world.refuse("VM", "more", vm("gold", Some("h1"), "1Mbit"));
+    assert_eq!(refused.reason, "QuotaExceeded");
+    // The leader is killed. The next one has both hosts' room and the quota as they were.
+    world.assert_restart_changes_nothing();
+    world.state = world.restarted();
+    for host in ["h0", "h2"] {
+        let refused = world.refuse("VM", "other", vm("bulk", Some(host), "400Mbit"));
+        assert_eq!((refused.reason, refused.status), ("LinkFull", 409), "{host}");
+    }
+    let refused = world.refuse("VM", "more", vm("gold", Some("h1"), "1Mbit"));
+    assert_eq!(refused.reason, "QuotaExceeded");
+    // It confirms. What the killed one would have written is fenced: the store's tests play that.
+    let (next, answer) = confirmed_elsewhere(&world);
+    answer.expect("it is held");
+    let moved = next.get(Kind::Vm, "web").expect("it is there");
+    assert_eq!(moved.object.status.host.as_deref(), Some("h2"));
+    world.state = next;
+    world.apply("VM", "other", vm("bulk", Some("h0"), "400Mbit"));
+}
+
+#[test]
+fn a_reservation_whose_time_ends_while_another_controller_confirms_it_ends_once_and_the_same_way() {
+    let mut world = World::new();
+    world.apply("VM", "web", vm("gold", Some("h0"), "600Mbit"));
+    world.apply("Reservation", "move", reservation("gold", &[("web", "h2", "600Mbit")]));
+    let places = |state: &State| {
+        let web = state.get(Kind::Vm, "web").expect("it is there");
+        let end = state.get(Kind::Reservation, "move").expect("it is there").object.status.phase;
+        (web.object.status.host.clone().expect("it has one"), end.expect("it has one"))
+    };
+    // One millisecond before its end.
+    world.now.set(world.now.get() + 59_999);
+    let (next, answer) = confirmed_elsewhere(&world);
+    answer.expect("in time");
+    assert_eq!(places(&next), ("h2".into(), Phase::Confirmed));
+    // At its end, to the millisecond, whoever looks first.
+    world.now.set(world.now.get() + 1);
+    let (next, answer) = confirmed_elsewhere(&world);
+    assert_eq!(answer.expect_err("too late").reason, "Expired");
+    assert_eq!(places(&next), ("h0".into(), Phase::Expired));
+    // An engine lets time pass before each request.
+    world.pass(0);
+    assert_eq!(world.confirm("move").expect_err("too late").reason, "Expired");
+    assert_eq!(places(&world.state), ("h0".into(), Phase::Expired));
+    // The clock of the next leader is behind, by more than the reservation was to be held: it ends no later
+    // than it asked from when that leader began.
+    let mut world = World::new();
+    world.apply("VM", "web", vm("gold", Some("h0"), "600Mbit"));
+    world.apply("Reservation", "move", reservation("gold", &[("web", "h2", "600Mbit")]));
+    world.now.set(world.now.get() - 3_600_000);
+    world.state = world.restarted();
+    world.pass(59_999);
+    assert_eq!(places(&world.state).1, Phase::Held);
+    world.pass(1);
+    assert_eq!(places(&world.state), ("h0".into(), Phase::Expired));
 }
