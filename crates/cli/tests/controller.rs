@@ -6,10 +6,16 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use weir_controller::client::Client;
+use weir_controller::clock::Clock;
 use weir_model::controller::{ClientConfig, ControllerConfig};
+use weir_model::moment::Moment;
 
 /// Kills of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
 const FEW: u64 = 6;
+/// Longer than a restart and two looks take on any machine, milliseconds.
+const A_WHILE: u64 = 600_000;
+/// How long a reservation that ended is kept, milliseconds: the default.
+const KEPT: u64 = 3_600_000;
 
 struct Folder(PathBuf);
 
@@ -141,23 +147,41 @@ fn change(seed: &mut u64) -> (hyper::Method, String, Value) {
         5..7 => (Method::DELETE, format!("/api/v1/vms/{name}"), Value::Null),
         7..9 => {
             let vm = json!({"name": name, "host": host, "floor": {"out": floor}});
-            let spec = json!({"tenant": "gold", "vms": [vm]});
+            let spec = json!({"tenant": "gold", "vms": [vm], "holdFor": "3600s"});
             (Method::POST, "/api/v1/reservations".into(), object("Reservation", &reservation, spec))
         }
         _ => (Method::POST, format!("/api/v1/reservations/{reservation}/confirm"), Value::Null),
     }
 }
 
-/// All VMs and reservations.
-fn all(client: &mut Client) -> BTreeMap<String, Value> {
+/// All VMs, and the reservations that time neither ends nor removes for so long.
+fn lasting(client: &mut Client, millis: u64) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
+    let later = Clock::start().now().plus_millis(millis);
     for kind in ["vms", "reservations"] {
         let list = client.get(&format!("/api/v1/{kind}?limit=10000")).expect("it answers").json();
         for item in list["items"].as_array().expect("items") {
-            found.insert(format!("{kind}/{}", item["metadata"]["name"]), item.clone());
+            let ends = item["status"]["expiresAt"].as_str().map(|at| at.parse::<Moment>());
+            let ends = ends.transpose().expect("a moment");
+            let is_held = item["status"]["phase"] == "Held";
+            let goes = ends.map(|at| at.plus_millis(if is_held { 0 } else { KEPT }));
+            if goes.is_none_or(|at| at > later) {
+                found.insert(format!("{kind}/{}", item["metadata"]["name"]), item.clone());
+            }
         }
     }
     found
+}
+
+/// What a restart may not change: what is there and lasts. Both looks take less than `A_WHILE`.
+fn same(client: &mut Client, before: &BTreeMap<String, Value>, kill: u64) {
+    let now = lasting(client, 0);
+    for (name, item) in before {
+        assert_eq!(now.get(name), Some(item), "kill {kill}: a restart changes nothing: {name}");
+    }
+    for name in lasting(client, 2 * A_WHILE).keys() {
+        assert!(before.contains_key(name), "kill {kill}: a restart makes nothing: {name}");
+    }
 }
 
 /// Changes things until the controller is gone. Returns the last answer that came: a version.
@@ -204,10 +228,10 @@ fn after_kill_9_at_any_moment_all_that_was_acknowledged_is_there() {
         let list = reader.get("/api/v1/vms?limit=1").expect("it answers").json();
         let version = list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok());
         assert!(version >= Some(newest), "kill {kill}: {newest} was acknowledged, not {version:?}");
-        let found = all(&mut reader);
+        let found = lasting(&mut reader, A_WHILE);
         again.kill();
         let once_more = Daemon::start(&folder.0);
-        assert_eq!(all(&mut client(&folder.0)), found, "kill {kill}: a restart changes nothing");
+        same(&mut client(&folder.0), &found, kill);
         once_more.kill();
     }
 }

@@ -30,6 +30,8 @@ const VMS: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(2500);
 /// Every so many kills all is compared.
 const COMPARED: u64 = 5;
+/// Attempts to start a controller. On a busy machine etcd may answer too late for one.
+const ATTEMPTS: u32 = 20;
 
 struct Folder(PathBuf);
 
@@ -61,7 +63,20 @@ struct Controller {
 }
 
 impl Controller {
+    /// Starts a process as a service manager does: again if it ends because etcd does not answer.
     fn start(config: &Path) -> Self {
+        for _ in 0..ATTEMPTS {
+            match Self::try_start(config) {
+                Ok(started) => return started,
+                Err(said) => assert!(said.contains("cannot be reached"), "no start: {said}"),
+            }
+            wait(Duration::from_millis(200));
+        }
+        panic!("etcd does not answer");
+    }
+
+    /// A process that serves, or what it said before it ended.
+    fn try_start(config: &Path) -> Result<Self, String> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(["controller", "--config"])
             .arg(config)
@@ -76,10 +91,13 @@ impl Controller {
             let (_, address) = line.split_once("serving https://")?;
             address.trim().rsplit(':').next()?.parse().ok()
         });
-        let Some(port) = port else { panic!("it does not serve: {said}") };
+        let Some(port) = port else {
+            child.wait().expect("it ended");
+            return Err(said);
+        };
         // Nobody may find the pipe full or closed.
         std::thread::spawn(move || lines.for_each(drop));
-        Self { config: config.into(), child, port }
+        Ok(Self { config: config.into(), child, port })
     }
 
     fn signal(&self, name: &str) {
@@ -171,7 +189,8 @@ impl Cloud {
     fn leader(&self) -> usize {
         loop {
             for n in 0..self.controllers.len() {
-                let metrics = self.client_of(n).get("/metrics").expect("it answers");
+                // A connection that a busy machine lets time out is made again.
+                let Ok(metrics) = self.client_of(n).get("/metrics") else { continue };
                 if String::from_utf8_lossy(&metrics.body).contains("weir_controller_leads 1") {
                     return n;
                 }
@@ -299,7 +318,9 @@ fn work(
 
 /// All objects of a kind as one controller shows them, and the version of that.
 fn listed_at(client: &mut Client, kind: &str) -> (Vec<Value>, u64) {
-    let list = client.get(&format!("/api/v1/{kind}?limit=10000")).expect("it answers").json();
+    let path = format!("/api/v1/{kind}?limit=10000");
+    // As above: a list may be asked for again.
+    let list = (0..ATTEMPTS).find_map(|_| client.get(&path).ok()).expect("it answers").json();
     let version = list["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     (list["items"].as_array().expect("items").clone(), version.expect("a version"))
 }

@@ -238,8 +238,8 @@ fn begin(state: &mut State, now: Moment) {
         wishes.push(read(object("Link", &format!("{rack}-up"), spec)).expect("good"));
     }
     for n in 0..6 {
-        wishes
-            .push(read(object("Tenant", &format!("t{n}"), json!({"priority": n}))).expect("good"));
+        let spec = json!({"priority": n, "quota": {"vms": 9}});
+        wishes.push(read(object("Tenant", &format!("t{n}"), spec)).expect("good"));
     }
     assert!(ask(state, now, Action::Batch(wishes)), "the cloud is accepted");
 }

@@ -380,7 +380,7 @@ impl Agent<'_> {
         reasons.expect("asked until it was")
     }
 
-    fn try_explain(&self) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn try_explain(&self) -> anyhow::Result<Vec<String>> {
         let question = Request::Explain { from: "a".into(), to: "b".into() };
         match client::ask(&self.socket(), &question)? {
             Reply::Explain(explain) => Ok(explain.reasons),

@@ -9,6 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use weir_model::controller::EtcdTls;
 
+/// Attempts to be told why a certificate is refused.
+const ATTEMPTS: usize = 20;
+
 /// An authority in a folder, and certificates that it signs.
 struct Authority {
     folder: PathBuf,
@@ -108,9 +111,15 @@ fn a_stranger_is_refused_by_etcd_and_a_false_etcd_by_the_controller() {
     for (files, reason) in
         [(bare, "certificate"), (strange, "certificate"), (distrusting, "invalid peer certificate")]
     {
-        let error = open_with(&etcd, &files).err().expect("refused").to_string();
-        let has_reason = error.to_lowercase().contains(reason);
-        assert!(error.contains("127.0.0.1") && has_reason, "{error}");
+        let has_reason = |error: &String| error.to_lowercase().contains(reason);
+        // A machine that is too busy for a handshake in three seconds tries again.
+        let mut errors = (0..ATTEMPTS).map(|_| {
+            let error = open_with(&etcd, &files).err().expect("refused").to_string();
+            assert!(error.contains("127.0.0.1"), "{error}");
+            error
+        });
+        let told: Vec<String> = errors.by_ref().take_while(|error| !has_reason(error)).collect();
+        assert!(told.len() < ATTEMPTS, "{reason}: {told:?}");
     }
     // Without TLS at all.
     let address = EtcdAddress { tls: false, ..settings(&etcd, "a").address };
