@@ -298,7 +298,8 @@ pub struct Status {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AgentStatus {
-    /// Version of the objects at which the host joined. Certificates of an earlier one are refused.
+    /// Version of the objects at which the host joined. Certificates of an earlier one are refused. 0: it
+    /// was revoked, and all are.
     pub enrolment: u64,
     /// Version of its program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
