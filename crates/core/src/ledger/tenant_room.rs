@@ -11,8 +11,8 @@
 //!           the ledger has them.
 //! Promises  VMs of one tenant that keep to its room are accepted, in any order. So are VMs of any number
 //!           of new tenants that together keep to the room of new tenants. Exceptions: quotas, survival.
-//!           A tenant whose floors toward the centre exceed what a link has for it has no room: there the
-//!           smaller other side holds the cut, and a VM that counts elsewhere may raise it.
+//!           A tenant whose floors toward the centre exceed what a link has for it has no room, and no
+//!           slots: there the smaller other side holds the cut, and any further VM may raise it.
 //! Not here  Additions for several tenants that are there: read the room again after each.
 //! Source    The bound is that of VPN trees with a centre (Kumar et al., SIGCOMM 2001).
 
@@ -237,8 +237,11 @@ impl<'a> Drawing<'a> {
         });
         let mut places: Vec<TenantPlace> = places.collect();
         if is_short {
-            // The link holds the cut because its other side is small: VMs that count elsewhere may raise it.
-            places.iter_mut().for_each(|place| place.room.floors = Floors::default());
+            // The link holds the cut because its other side is small: VMs that count elsewhere may raise it,
+            // and those at the centre, which take no floors of any place.
+            for place in &mut places {
+                (place.room.floors, place.room.slots) = (Floors::default(), 0);
+            }
         }
         TenantRoom { root, centre, gateway, places }
     }
