@@ -12,7 +12,7 @@ use weir_core::host::{Capabilities, Hose, Location, Policy};
 use weir_model::agent::{AgentConfig, Directory, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
 use weir_rpc::kept::Kept;
-use weir_units::{HostId, Rate, Span, TenantId, VmId};
+use weir_units::{HostId, Rate, SortedMap, Span, TenantId, VmId};
 
 /// The agent's configuration with all names resolved.
 #[derive(Debug)]
@@ -233,7 +233,7 @@ impl Setup {
         })?;
 
         let tenant_ids = crate::reload::tenants(&directory, former);
-        let mut locations = BTreeMap::new();
+        let mut locations = SortedMap::new();
         let mut tenants = BTreeMap::new();
         for (i, (id, vm)) in directory.numbered_vms().enumerate() {
             let tenant = tenant_ids[vm.tenant.as_str()];
@@ -356,10 +356,10 @@ fn twice_numbered(id: u32, one: &str, other: &str) -> String {
 fn vms(
     file: &AgentConfig,
     names: &Names,
-    locations: &BTreeMap<VmId, Location>,
+    locations: &SortedMap<VmId, Location>,
     host: HostId,
-) -> Result<BTreeMap<VmId, Hose>, Mistake> {
-    let (mut vms, there) = (BTreeMap::new(), file.directory.display());
+) -> Result<SortedMap<VmId, Hose>, Mistake> {
+    let (mut vms, there) = (SortedMap::new(), file.directory.display());
     for (i, vm) in file.vms.iter().enumerate() {
         let name = &vm.name;
         let wrong = |what: String| Mistake::config(format!("vm[{i}].name"), what);

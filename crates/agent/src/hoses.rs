@@ -12,7 +12,7 @@ use crate::mistake::{Mistake, sound};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Hose, Ties};
 use weir_model::agent::{AgentConfig, Directory, DirectoryHoses, DirectoryVm, VmConfig};
-use weir_units::{HoseId, VmId};
+use weir_units::{HoseId, SortedMap, VmId};
 
 /// Further hoses of one VM at most.
 const MOST: usize = 16;
@@ -51,8 +51,8 @@ impl Hoses {
     }
 
     /// The hoses of the directory's VMs.
-    pub(crate) fn ties(&self, directory: &Directory) -> Result<BTreeMap<VmId, Ties>, Mistake> {
-        let mut all = BTreeMap::new();
+    pub(crate) fn ties(&self, directory: &Directory) -> Result<SortedMap<VmId, Ties>, Mistake> {
+        let mut all = SortedMap::new();
         for (i, (id, vm)) in directory.numbered_vms().enumerate() {
             let Some(hoses) = &vm.hoses else { continue };
             check(i, hoses)?;
@@ -73,8 +73,8 @@ impl Hoses {
         i: usize,
         vm: &VmConfig,
         entry: &DirectoryVm,
-    ) -> Result<BTreeMap<HoseId, Hose>, Mistake> {
-        let mut all = BTreeMap::new();
+    ) -> Result<SortedMap<HoseId, Hose>, Mistake> {
+        let mut all = SortedMap::new();
         for (n, hose) in vm.hoses.iter().enumerate() {
             let name = &hose.name;
             let wrong = |what: String| Mistake::config(format!("vm[{i}].hose[{n}].name"), what);
@@ -118,8 +118,8 @@ pub(crate) fn further(
     file: &AgentConfig,
     directory: &Directory,
     hoses: &Hoses,
-) -> Result<BTreeMap<VmId, BTreeMap<HoseId, Hose>>, Mistake> {
-    let mut all = BTreeMap::new();
+) -> Result<SortedMap<VmId, SortedMap<HoseId, Hose>>, Mistake> {
+    let mut all = SortedMap::new();
     for (i, vm) in file.vms.iter().enumerate().filter(|(_, vm)| !vm.hoses.is_empty()) {
         let mut entries = directory.numbered_vms();
         if let Some((id, entry)) = entries.find(|(_, entry)| entry.name == vm.name) {

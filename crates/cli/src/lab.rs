@@ -3,9 +3,9 @@
 use crate::constants::Constants;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Error, Frame, Options, Phase, Record, WorkRecord};
+use weir_lab::{Error, Frame, Options, Phase};
 use weir_model::scenario::{Mechanism, Scenario};
-use weir_study::judge::{self, Observed, ObservedFlow, Work};
+use weir_study::judge::{self, Observed};
 use weir_study::world::{Cut, Moment, World};
 
 /// Real Linux on this machine.
@@ -74,7 +74,7 @@ impl World for Lab {
         let options = self.options(scenario, mechanism);
         let mut show = |frame: &Frame<'_>| watch(&moment(frame));
         match weir_lab::play(scenario, mechanism, &options, &mut show, stop) {
-            Ok(record) => Ok(observed(record)),
+            Ok(observed) => Ok(observed),
             Err(Error::Stopped) => Err(Cut::Stopped),
             Err(error) => Err(Cut::Failed(error.into())),
         }
@@ -92,63 +92,5 @@ fn moment(frame: &Frame<'_>) -> Moment {
         at_s: frame.at.as_secs_f64(),
         flows_bps: frame.flows_bps.to_vec(),
         links_bps: frame.links_bps.to_vec(),
-    }
-}
-
-fn observed(record: Record) -> Observed {
-    let connection = |totals: &Vec<u64>| match totals.as_slice() {
-        [first, .., last] => last.saturating_sub(*first),
-        _ => 0,
-    };
-    Observed {
-        world: "lab",
-        sample: record.sample,
-        ends: record.ends,
-        flows: record
-            .flows
-            .into_iter()
-            .map(|flow| ObservedFlow {
-                connections: flow.connections.iter().map(connection).collect(),
-                octets: flow.octets,
-                work: flow.work.map(work),
-                windows: flow.windows,
-            })
-            .collect(),
-        links: record.links,
-        idle: record.idle,
-        stolen: record.stolen,
-        agents_cpu: record.agents_cpu,
-        agent_cpu: record.agent_cpu,
-        agent_memory_before: record.agent_memory_before,
-        agent_memory: record.agent_memory,
-        agent_pairs: record.agent_pairs,
-        user_cpu: record.user_cpu,
-        losses_reported: record.losses_reported,
-        overtaken: record.overtaken,
-        wall: record.wall,
-        attacks: record.attacks,
-        control: record.control,
-        failure: record.failure,
-        notes: record.notes,
-        ..Observed::default()
-    }
-}
-
-fn work(record: WorkRecord) -> Work {
-    let WorkRecord { due, done, last, times } = record;
-    Work { due, done, last, times }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_lab::FlowRecord;
-
-    #[test]
-    fn a_connection_is_judged_on_what_it_got_after_the_warmup() {
-        let connections = vec![vec![100, 350], vec![7, 7]];
-        let flows = vec![FlowRecord { octets: vec![450], connections, ..FlowRecord::default() }];
-        let seen = observed(Record { flows, ..Record::default() });
-        assert_eq!(seen.flows[0].connections, [250, 0]);
     }
 }

@@ -9,7 +9,6 @@ use crate::hosts::{Agent, apply, condition, joined, until, vm};
 use hyper::Method;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -24,7 +23,7 @@ use weir_rpc::home::Home;
 use weir_rpc::messages::{Queue, Used};
 use weir_switch::object::{Around, open};
 use weir_switch::{Driver, Failed, Found, Outcome, Owner, Plan, Saves, Step, Why};
-use weir_units::Rate;
+use weir_units::{Rate, SortedMap};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -93,7 +92,7 @@ impl Tor {
     }
 
     /// Code points with a queue of their own on each port.
-    fn bound(&self) -> BTreeMap<String, Vec<u8>> {
+    fn bound(&self) -> SortedMap<String, Vec<u8>> {
         let config = self.config();
         let of = |(name, port): (&weir_core::binding::switch::PortName, &_)| {
             let port: &weir_core::binding::switch::PortQueues = port;
@@ -256,7 +255,8 @@ impl Driver for FaultyDriver {
             }
             Fault::Half => {
                 let mut half = wanted.clone();
-                half.ports.pop_last();
+                let last = half.ports.keys().next_back().cloned();
+                half.ports.remove(&last.expect("it has ports"));
                 drop(self.inner.apply(&half));
                 Outcome::Failed(Failed::new(Step::Read, Why::Late))
             }
@@ -282,7 +282,7 @@ struct World {
     faulty: Faulty,
     controller: Controller,
     agents: Vec<Agent>,
-    busy: Arc<Mutex<BTreeMap<String, u64>>>,
+    busy: Arc<Mutex<SortedMap<String, u64>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     _folder: Folder,
@@ -313,13 +313,13 @@ impl World {
         };
         let agents: Vec<Agent> = homes.iter().enumerate().map(start).collect();
         apply(&controller, json!({"items": [vm("a", "h0", "20Mbit"), vm("b", "h1", "20Mbit")]}));
-        let busy = Arc::new(Mutex::new(BTreeMap::from([("gold".to_owned(), 2_500_000)])));
+        let busy = Arc::new(Mutex::new(SortedMap::from([("gold".to_owned(), 2_500_000)])));
         let stop = Arc::new(AtomicBool::new(false));
         let count = |agent: &Agent| {
             let (desk, busy, stop) =
                 (Arc::clone(&agent.desk), Arc::clone(&busy), Arc::clone(&stop));
             std::thread::spawn(move || {
-                let (mut at_ms, mut used) = (1, BTreeMap::<String, u64>::new());
+                let (mut at_ms, mut used) = (1, SortedMap::<String, u64>::new());
                 while !stop.load(Ordering::Relaxed) {
                     for (tenant, per_second) in &*busy.lock().expect("nobody panics") {
                         *used.entry(tenant.clone()).or_default() += per_second / 20;

@@ -5,14 +5,13 @@
 #![allow(missing_docs)]
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use std::collections::BTreeMap;
 use weir_core::host::{
     Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
     SendCount,
 };
 use weir_core::mechanism::Law;
 use weir_core::message::{Message, Offer};
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 /// Pairs of one VM.
 const PEERS: u32 = 100;
@@ -20,7 +19,7 @@ const PEERS: u32 = 100;
 /// A host with `pairs` sending and as many receiving pairs, all confirmed and busy.
 fn busy(pairs: u32) -> (HostMachine, Vec<PairId>) {
     let vms = pairs / PEERS;
-    let mut directory = BTreeMap::new();
+    let mut directory = SortedMap::new();
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
     for vm in 0..vms {
         directory.insert(VmId(vm), at(0));

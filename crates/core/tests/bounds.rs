@@ -1,14 +1,13 @@
 //! Nothing makes an agent remember more than its bounds: not a VM that talks to all others, not a
 //! peer that sends all messages there are.
 
-use std::collections::BTreeMap;
 use weir_core::host::{
     Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, SendCount,
 };
 use weir_core::mechanism::Law;
 use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
 use weir_core::reservation::Reservation;
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 /// VMs of one tenant, dealt to two hosts in turn.
 const VMS: u32 = 20_000;
@@ -22,7 +21,7 @@ fn agent(law: Law) -> HostMachine {
     let location = |vm: u32| Location { tenant: TenantId(0), host: HostId(vm % 2) };
     let hose = Hose::of(mbps(400), mbps(400));
     let config = Policy::new(HostId(0), mbps(10_000), law)
-        .with_vms(BTreeMap::from([(VmId(0), hose)]))
+        .with_vms(SortedMap::from([(VmId(0), hose)]))
         .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
     HostMachine::new(config, Time::ZERO).expect("nothing speaks against it")
 }
@@ -37,7 +36,7 @@ fn ms(n: u64) -> Time {
 
 #[test]
 fn a_vm_that_talks_to_everybody_gets_a_bounded_number_of_pairs_and_the_rest_is_counted() {
-    let reservation = Law::Reservation(Reservation { rates: BTreeMap::new(), other: mbps(1) });
+    let reservation = Law::Reservation(Reservation { rates: SortedMap::new(), other: mbps(1) });
     for mechanism in [elastic(), reservation] {
         let mut agent = agent(mechanism);
         let mut out = Outbox::new(1000);

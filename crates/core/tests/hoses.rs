@@ -2,7 +2,6 @@
 //! changes nothing in another.
 
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{
     Hose, HoseKey, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount, SendCount,
@@ -10,7 +9,7 @@ use weir_core::host::{
 };
 use weir_core::mechanism::Law;
 use weir_core::message::Message;
-use weir_units::{HoseId, HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HoseId, HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 const LINE: Rate = Rate::from_mbps(10_000);
 /// Hosts look at their counters this often.
@@ -66,7 +65,7 @@ impl Fleet {
 struct World {
     machines: Vec<HostMachine>,
     mail: Vec<(HostId, HostId, Message)>,
-    sent: BTreeMap<PairId, u64>,
+    sent: SortedMap<PairId, u64>,
     now: Time,
 }
 
@@ -76,7 +75,7 @@ impl World {
             let policy = fleet.policy(host, &Fleet::ties);
             HostMachine::new(policy, Time::ZERO).expect("nothing speaks against it")
         };
-        let (mail, sent) = (Vec::new(), BTreeMap::new());
+        let (mail, sent) = (Vec::new(), SortedMap::new());
         Self { machines: (0..VMS).map(machine).collect(), mail, sent, now: Time::ZERO }
     }
 
@@ -130,7 +129,7 @@ impl World {
         pairs.get(PairId::new(WEB, VmId(to))).map_or(Rate::ZERO, |setting| setting.floor)
     }
 
-    fn floors(&mut self) -> BTreeMap<u32, Rate> {
+    fn floors(&mut self) -> SortedMap<u32, Rate> {
         (1..VMS).map(|to| (to, self.floor(to))).collect()
     }
 }
@@ -162,7 +161,7 @@ proptest! {
             other.step(if step < begins { &calm } else { &wild });
             let (calm, wild) = (one.floors(), other.floors());
             for (key, hose) in [tenant, db.0, log.0].into_iter().enumerate() {
-                let sum = |floors: &BTreeMap<u32, Rate>| {
+                let sum = |floors: &SortedMap<u32, Rate>| {
                     reached(key).iter().map(|to| floors[to]).sum::<Rate>()
                 };
                 prop_assert!(sum(&wild) <= Rate::from_mbps(hose), "hose {key}: {wild:?}");

@@ -5,7 +5,6 @@
 //! the data plane tells: counters that go backwards, pairs of no VM, times that jump.
 
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::host::{
     Direction, Hose, HoseKey, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
@@ -15,7 +14,7 @@ use weir_core::level::{Level, LevelLaw};
 use weir_core::mechanism::{Law, PairView};
 use weir_core::message::{Backlog, Congestion, Echo, LevelWord, Message, Offer};
 use weir_core::reservation::Reservation;
-use weir_units::{HoseId, HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HoseId, HostId, PairId, PathId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
 /// Two VMs on each host, of two tenants in turn; no VM has an id from here on.
@@ -131,7 +130,7 @@ fn ties() -> impl Strategy<Value = Vec<Tie>> {
 }
 
 /// VMs that are in no further hose have no ties.
-fn tied(all: &[Tie]) -> BTreeMap<VmId, Ties> {
+fn tied(all: &[Tie]) -> SortedMap<VmId, Ties> {
     let of = |(vm, [one, two, tenant]): (u32, &Tie)| {
         let ids = |ends: [bool; 2]| {
             let ids = [HoseId(1), HoseId(2)].into_iter().zip(ends);
@@ -170,7 +169,7 @@ fn law() -> impl Strategy<Value = Law> {
         1 => Just(()).prop_map(move |()| elastic(ElasticSwitch::seawall())),
         4 => Just(()).prop_map(|()| Law::Level(Box::<LevelLaw>::default())),
         1 => number().prop_map(|rate| {
-            let rates = BTreeMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
+            let rates = SortedMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
             Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) })
         }),
     ]
@@ -212,10 +211,10 @@ impl Fleet {
         HostMachine::new(self.policy(host, &self.ties), now).expect("nothing speaks against it")
     }
 
-    fn further(&self, vm: u32) -> BTreeMap<HoseId, Hose> {
+    fn further(&self, vm: u32) -> SortedMap<HoseId, Hose> {
         let hose = |(out, in_): (u64, u64)| Hose::of(Rate::from_bps(out), Rate::from_bps(in_));
         let [one, two] = self.further[vm as usize];
-        BTreeMap::from([(HoseId(1), hose(one)), (HoseId(2), hose(two))])
+        SortedMap::from([(HoseId(1), hose(one)), (HoseId(2), hose(two))])
     }
 
     fn policy(&self, host: u32, ties: &[Tie]) -> Policy {

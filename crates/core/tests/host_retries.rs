@@ -1,13 +1,12 @@
 //! A data plane that refuses some of what it is told, and ends up with what it should have.
 
-use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{
     Call, Direction, Hose, HostLoop, Input, Location, Observed, Outcome, Policy, SendCount,
     Setting, Work,
 };
 use weir_core::mechanism::{Law, PairView};
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 const PAIRS: [PairId; 3] =
     [PairId::new(VmId(0), VmId(1)), PairId::new(VmId(0), VmId(2)), PairId::new(VmId(0), VmId(3))];
@@ -23,7 +22,7 @@ struct Refuses {
 struct World {
     host: HostLoop,
     now: Time,
-    classes: BTreeMap<PairId, Setting>,
+    classes: SortedMap<PairId, Setting>,
     /// Octets so far, and what each pair sends now.
     pairs: [(u64, Rate); 3],
 }
@@ -37,7 +36,7 @@ impl World {
                 .with_vms([(VmId(0), Hose::both(Rate::from_mbps(450)))])
                 .with_directory((0..4).map(|vm| (VmId(vm), at(vm))));
         let host = HostLoop::new(policy, Time::ZERO).expect("sound");
-        Self { host, now: Time::ZERO, classes: BTreeMap::new(), pairs: [(0, Rate::ZERO); 3] }
+        Self { host, now: Time::ZERO, classes: SortedMap::new(), pairs: [(0, Rate::ZERO); 3] }
     }
 
     fn begins(&mut self, pair: usize) {
@@ -80,7 +79,7 @@ impl World {
     }
 
     /// What the machine wants its data plane to have.
-    fn wanted(&mut self) -> BTreeMap<PairId, Setting> {
+    fn wanted(&mut self) -> SortedMap<PairId, Setting> {
         let of = |view: PairView| match view {
             PairView::ElasticSwitch(view) => view.send.map(|send| (view.pair, send.setting)),
             _ => None,

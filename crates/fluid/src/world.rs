@@ -1,14 +1,13 @@
 //! The world itself: hosts, one shared link per path, a control channel.
 
 use crate::hosts::Hosts;
-use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{
     Call, Direction, Given, Hose, Location, Observed, Policy, ReceiveCount, SendCount, Setting,
     Work,
 };
 use weir_core::mechanism::{Law, PairView};
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 const STEP: Span = Span::from_millis(1);
 /// Octets of a segment on layer 2 without FCS.
@@ -141,7 +140,7 @@ struct Running<'a> {
     world: &'a World,
     flows: Vec<Flow>,
     hosts: Hosts,
-    hoses: BTreeMap<VmId, Rate>,
+    hoses: SortedMap<VmId, Rate>,
     /// Octets in the link's buffer.
     queue: f64,
     carried: f64,
@@ -150,8 +149,8 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     fn new(world: &'a World) -> Self {
-        let mut directory = BTreeMap::new();
-        let mut hoses: BTreeMap<VmId, Hose> = BTreeMap::new();
+        let mut directory = SortedMap::new();
+        let mut hoses: SortedMap<VmId, Hose> = SortedMap::new();
         let mut flows: Vec<Flow> = Vec::new();
         for spec in &world.pairs {
             let mut vm = |shared: Option<VmId>, hose: Hose| {
@@ -331,7 +330,7 @@ impl<'a> Running<'a> {
 
     /// The promise that no control message is needed for: pair floors never exceed a hose.
     fn check_floors(&mut self) {
-        let mut sums: BTreeMap<VmId, Rate> = BTreeMap::new();
+        let mut sums: SortedMap<VmId, Rate> = SortedMap::new();
         for flow in &self.flows {
             *sums.entry(flow.id.dst).or_default() += flow.setting.floor;
         }

@@ -8,7 +8,8 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use weir_lab::{Options, Phase, Record, play};
+use weir_lab::{Options, Phase, play};
+use weir_model::observed::Observed;
 use weir_model::scenario::{File, Mechanism, Scenario};
 
 fn main() {
@@ -81,7 +82,7 @@ fn groups(scenario: &Scenario) -> Vec<String> {
     groups
 }
 
-fn report(scenario: &Scenario, record: &Record) {
+fn report(scenario: &Scenario, record: &Observed) {
     let skip = scenario.warmup.div_span(record.sample) as usize;
     let mbps = |series: &[u64]| {
         let seconds = record.sample.as_secs_f64() * (series.len() - skip) as f64;

@@ -28,7 +28,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::Pid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +46,7 @@ use weir_model::net::Mac;
 use weir_model::record::Failure;
 use weir_model::scenario::{IpVersion, Mechanism, Scenario, Translation, Vm, VmHose};
 use weir_model::text::{RateText, SizeText, show_rate};
-use weir_units::{HoseId, Rate, Span};
+use weir_units::{HoseId, Rate, SortedSet, Span};
 use weir_wire::{Keyring, host_file};
 
 /// How long an agent may take to open its socket. Twenty agents with thirty VMs each wait for one
@@ -66,7 +66,7 @@ pub(crate) struct Agents {
     place: PathBuf,
     agents: Vec<Agent>,
     /// Namespaces of the hosts. Agents started every process in them.
-    hosts: BTreeSet<Identity>,
+    hosts: SortedSet<Identity>,
     /// When running agents are asked whether they took the newest lists.
     ask_at: Option<Instant>,
     /// The first refusal of a list.
@@ -113,7 +113,7 @@ impl Agents {
             run: run.into(),
             place: PathBuf::new(),
             agents: Vec::new(),
-            hosts: BTreeSet::new(),
+            hosts: SortedSet::new(),
             ask_at: None,
             refusal: None,
             controller: None,

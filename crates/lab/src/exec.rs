@@ -21,13 +21,12 @@ use crate::traffic::{self, Tally, memcached};
 use crate::world::World;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use weir_model::scenario::{Exec, Scenario, Traffic, TrafficKind};
-use weir_units::Span;
+use weir_units::{SortedMap, SortedSet, Span};
 
 /// How long servers may take to listen.
 const READY: Duration = Duration::from_millis(500);
@@ -41,10 +40,10 @@ pub(crate) struct Programs {
     waiting: Vec<Client>,
     running: Vec<Program>,
     /// Namespaces of the VMs. Programs of the run started every process in them.
-    inside: BTreeSet<Identity>,
+    inside: SortedSet<Identity>,
     /// Per receiving VM: the traffic entries that arrive there, and octets of its port at the
     /// start.
-    receivers: BTreeMap<usize, (Vec<usize>, Option<u64>)>,
+    receivers: SortedMap<usize, (Vec<usize>, Option<u64>)>,
     /// Notes about failures.
     pub(crate) notes: Vec<String>,
 }
@@ -106,8 +105,8 @@ impl Programs {
             directory: directory.into(),
             waiting: Vec::new(),
             running: Vec::new(),
-            inside: BTreeSet::new(),
-            receivers: BTreeMap::new(),
+            inside: SortedSet::new(),
+            receivers: SortedMap::new(),
             notes: Vec::new(),
         };
         for (i, traffic, exec) in of(scenario) {

@@ -13,17 +13,16 @@ use crate::plan::Plan;
 use crate::relay::{Relay, Weather};
 use crate::world::World;
 use crate::{Error, Options};
-use std::collections::BTreeSet;
 use std::time::Duration;
 use weir_model::scenario::{Fault, FaultKind, PortPart, Scenario};
-use weir_units::Span;
+use weir_units::{SortedSet, Span};
 
 /// The faults of a run that are still to come.
 pub(crate) struct Faults {
     /// Latest first.
     steps: Vec<(Span, Step)>,
     /// VMs that are stopped now.
-    away: BTreeSet<usize>,
+    away: SortedSet<usize>,
 }
 
 /// Targets of faults.
@@ -69,7 +68,7 @@ impl Faults {
         }
         steps.sort_by_key(|(at, _)| *at);
         steps.reverse();
-        Self { steps, away: BTreeSet::new() }
+        Self { steps, away: SortedSet::new() }
     }
 
     /// Plays the steps that are due at `now`, the time since the start of traffic.

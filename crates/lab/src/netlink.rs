@@ -9,8 +9,8 @@
 
 use crate::Error;
 use nix::libc;
-use std::collections::BTreeMap;
 use weir_dataplane::nl::{Body, Object, link, tc};
+use weir_units::SortedMap;
 
 pub(crate) use weir_dataplane::nl::{Batch, Socket, Verb};
 
@@ -66,7 +66,7 @@ pub(crate) fn queues(socket: &mut Socket, interfaces: &[u32]) -> Result<Vec<(u64
         return Ok(Vec::new());
     }
     let all = tc::qdiscs(socket, None).map_err(refused)?.into_iter();
-    let roots: BTreeMap<u32, (u64, u64)> = all
+    let roots: SortedMap<u32, (u64, u64)> = all
         .filter(|queue| queue.parent == tc::ROOT)
         .map(|queue| (queue.index, (queue.stats.octets, queue.stats.drops)))
         .collect();
@@ -80,7 +80,7 @@ pub(crate) fn devices<T: Clone + Default>(
     read: impl Fn(&link::Link) -> T,
 ) -> Result<Vec<T>, Error> {
     let all = link::list(socket).map_err(refused)?;
-    let found: BTreeMap<u32, T> = all.iter().map(|one| (one.device.index, read(one))).collect();
+    let found: SortedMap<u32, T> = all.iter().map(|one| (one.device.index, read(one))).collect();
     Ok(interfaces.iter().map(|index| found.get(index).cloned().unwrap_or_default()).collect())
 }
 

@@ -7,10 +7,10 @@
 //! Not here  Making it: see `world`.
 
 use crate::Error;
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_model::net::Prefix;
 use weir_model::scenario::{AttackKind, Attacker, IpVersion, Scenario, TrafficKind};
+use weir_units::SortedSet;
 
 /// Interface index of the bridge in every host and switch.
 pub(crate) const BRIDGE: u32 = 2;
@@ -31,11 +31,11 @@ pub(crate) struct Plan {
     /// `uplink[host]`: the host's only link.
     pub(crate) uplink: Vec<usize>,
     /// VMs that exchange packets with a VM: `peers[vm]`.
-    pub(crate) peers: Vec<BTreeSet<usize>>,
+    pub(crate) peers: Vec<SortedSet<usize>>,
     /// The same for the hosts of these VMs.
-    pub(crate) host_peers: Vec<BTreeSet<usize>>,
+    pub(crate) host_peers: Vec<SortedSet<usize>>,
     /// Hosts that a VM attacks: it knows where they are.
-    pub(crate) attacked: Vec<BTreeSet<usize>>,
+    pub(crate) attacked: Vec<SortedSet<usize>>,
 }
 
 impl Plan {
@@ -47,8 +47,8 @@ impl Plan {
         let toward = (0..scenario.topology.switches.len())
             .map(|switch| routes(scenario, hosts + switch))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut peers = vec![BTreeSet::new(); scenario.vms.len()];
-        let mut host_peers = vec![BTreeSet::new(); hosts];
+        let mut peers = vec![SortedSet::new(); scenario.vms.len()];
+        let mut host_peers = vec![SortedSet::new(); hosts];
         for traffic in &scenario.traffic {
             peers[traffic.from].insert(traffic.to);
             peers[traffic.to].insert(traffic.from);
@@ -58,7 +58,7 @@ impl Plan {
                 host_peers[b].insert(a);
             }
         }
-        let mut attacked = vec![BTreeSet::new(); scenario.vms.len()];
+        let mut attacked = vec![SortedSet::new(); scenario.vms.len()];
         for attack in &scenario.attacks {
             match (attack.from, attack.kind) {
                 (Attacker::Vm(vm), AttackKind::Forge { to, .. }) => _ = peers[vm].insert(to),
@@ -222,7 +222,7 @@ fn uplinks(scenario: &Scenario) -> Result<Vec<usize>, Error> {
 fn routes(scenario: &Scenario, switch: usize) -> Result<Vec<usize>, Error> {
     let topology = &scenario.topology;
     let mut first = vec![None; topology.hosts.len()];
-    let mut seen = BTreeSet::from([switch]);
+    let mut seen = SortedSet::from([switch]);
     // (node, link it was reached by, first link of the way)
     let mut open: Vec<(usize, Option<usize>, Option<usize>)> = vec![(switch, None, None)];
     while let Some((node, by, way)) = open.pop() {
@@ -342,7 +342,7 @@ pub(crate) mod tests {
             budget: None,
         };
         s.vms = (0..1000).map(vm).collect();
-        let addresses: BTreeSet<_> = (0..1000)
+        let addresses: SortedSet<_> = (0..1000)
             .flat_map(|vm| [IpVersion::V4, IpVersion::V6].map(|ip| vm_ip(&s, vm, ip)))
             .collect();
         assert_eq!(addresses.len(), 2000);

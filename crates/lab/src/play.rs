@@ -11,7 +11,7 @@ use crate::relay::Relay;
 use crate::traffic::{Tally, Traffic};
 use crate::translation::Translators;
 use crate::world::World;
-use crate::{Error, FlowRecord, Frame, Options, Phase, Record, check, machine, sweep};
+use crate::{Error, Frame, Options, Phase, check, machine, sweep};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::fs;
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::shaper::SendsByBursts;
+use weir_model::observed::{Observed, ObservedFlow};
 use weir_model::record::LinkRecord;
 use weir_model::scenario::{Mechanism, Scenario};
 use weir_units::Span;
@@ -38,7 +39,7 @@ pub(crate) const SAMPLE_LEAST: Span = Span::from_millis(10);
 /// caller is root. The agents die with the calling thread, should it end before they do.
 ///
 /// What fails once traffic flows ends the run: the record has what was measured until then, and
-/// [`Record::failure`] says why.
+/// [`Observed::failure`] says why.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ pub fn play(
     options: &Options,
     watch: &mut dyn FnMut(&Frame),
     stop: &AtomicBool,
-) -> Result<Record, Error> {
+) -> Result<Observed, Error> {
     let begun = Instant::now();
     check::machine(scenario, mechanism, options)?;
     let plan = Plan::new(scenario)?;
@@ -269,7 +270,7 @@ struct Sampler<'a> {
     last: Vec<u64>,
     shown: Vec<u64>,
     at_warmup: Vec<Vec<u64>>,
-    record: Record,
+    record: Observed,
     flows_bps: Vec<f64>,
     links_bps: Vec<f64>,
     drops: Vec<u64>,
@@ -294,11 +295,12 @@ impl<'a> Sampler<'a> {
             last: vec![0; flows],
             shown: vec![0; flows],
             at_warmup: tally.received(),
-            record: Record {
+            record: Observed {
+                world: "lab",
                 sample,
-                flows: vec![FlowRecord::default(); flows],
+                flows: vec![ObservedFlow::default(); flows],
                 links: vec![LinkRecord::default(); directions],
-                ..Record::default()
+                ..Observed::default()
             },
             flows_bps: vec![0.0; flows],
             links_bps: vec![0.0; directions],
@@ -408,11 +410,12 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    fn record(self) -> Record {
+    fn record(self) -> Observed {
         let mut record = self.record;
         let at_end = self.tally.received();
         for (flow, (then, now)) in record.flows.iter_mut().zip(self.at_warmup.iter().zip(&at_end)) {
-            flow.connections = then.iter().zip(now).map(|(&then, &now)| vec![then, now]).collect();
+            flow.connections =
+                then.iter().zip(now).map(|(then, now)| now.saturating_sub(*then)).collect();
         }
         for (entry, flow) in record.flows.iter_mut().enumerate() {
             flow.work = self.tally.work(entry);

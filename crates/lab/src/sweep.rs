@@ -9,11 +9,11 @@
 use crate::netns;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_units::SortedSet;
 
 /// Starts the name of every namespace and directory of a lab.
 const PREFIX: &str = "weir-";
@@ -147,7 +147,7 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
 }
 
 /// Every process whose network namespace is one of these.
-pub(crate) fn processes_in(namespaces: &BTreeSet<Identity>) -> Vec<u32> {
+pub(crate) fn processes_in(namespaces: &SortedSet<Identity>) -> Vec<u32> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let in_there =
         |path: &Path| identity(&path.join("ns/net")).is_some_and(|id| namespaces.contains(&id));
@@ -161,7 +161,7 @@ pub(crate) fn processes_in(namespaces: &BTreeSet<Identity>) -> Vec<u32> {
 }
 
 /// Ends every process whose network namespace is one of these, at once; says how many.
-pub(crate) fn kill_all_in(namespaces: &BTreeSet<Identity>) -> usize {
+pub(crate) fn kill_all_in(namespaces: &SortedSet<Identity>) -> usize {
     let end = |pid: u32| kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok();
     processes_in(namespaces).into_iter().filter(|&pid| end(pid)).count()
 }

@@ -3,7 +3,8 @@
 
 use crate::common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Options, Record, play};
+use weir_lab::{Options, play};
+use weir_model::observed::Observed;
 use weir_model::record::ControlRecord;
 use weir_model::scenario::{ControlFault, Fault, FaultKind, Scenario};
 use weir_units::{Rate, Span};
@@ -41,7 +42,7 @@ fn calm() -> ControlFault {
 }
 
 /// Plays it with real agents; what became of their messages. Whatever that is, TCP gets on.
-fn played(scenario: &Scenario) -> (ControlRecord, Record) {
+fn played(scenario: &Scenario) -> (ControlRecord, Observed) {
     let _alone = alone();
     let steady = mechanism("elasticswitch", "steady");
     let options = Options::new(weir());

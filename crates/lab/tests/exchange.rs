@@ -7,14 +7,15 @@ use crate::common::watch::steadily;
 use crate::common::{alone, dumbbell, flow, none, tcp, traces};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Options, Record, WorkRecord, play};
+use weir_lab::{Options, play};
+use weir_model::observed::{Observed, Work};
 use weir_model::scenario::{
     Arrivals, Connections, Exec, Flows, Load, Pick, Request, Scenario, Sizes, Spacing, Traffic,
     TrafficKind, Vm,
 };
 use weir_units::{Bytes, Span};
 
-fn run(scenario: &Scenario) -> Record {
+fn run(scenario: &Scenario) -> Observed {
     let (options, never) = (Options::new("weir"), AtomicBool::new(false));
     play(scenario, &none(), &options, &mut |_| {}, &never).expect("plays; needs root")
 }
@@ -56,16 +57,16 @@ fn flows(right: usize, per_second: f64) -> Scenario {
     scenario
 }
 
-fn work(record: &Record, entry: usize) -> &WorkRecord {
+fn work(record: &Observed, entry: usize) -> &Work {
     record.flows[entry].work.as_ref().expect("it has beginnings and ends")
 }
 
-fn octets(record: &Record, entry: usize) -> u64 {
+fn octets(record: &Observed, entry: usize) -> u64 {
     record.flows[entry].octets.iter().sum()
 }
 
 /// In milliseconds.
-fn quantile(work: &WorkRecord, q: f64) -> f64 {
+fn quantile(work: &Work, q: f64) -> f64 {
     work.times.value_at_quantile(q) as f64 / 1e6
 }
 

@@ -2,18 +2,19 @@
 
 use crate::common::{alone, dumbbell, flow, mechanism, none, tcp, udp, weir};
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Options, Record, play};
+use weir_lab::{Options, play};
+use weir_model::observed::Observed;
 use weir_model::scenario::{IpVersion, Scenario, TrafficKind};
 use weir_units::{Bytes, Rate, Span};
 
-fn played(scenario: &Scenario) -> Record {
+fn played(scenario: &Scenario) -> Observed {
     let _alone = alone();
     play(scenario, &none(), &Options::new("weir"), &mut |_| {}, &AtomicBool::new(false))
         .expect("plays; these tests need root")
 }
 
 /// Mean goodput after the warm-up, in Mb/s.
-fn goodput(scenario: &Scenario, record: &Record, flow: usize) -> f64 {
+fn goodput(scenario: &Scenario, record: &Observed, flow: usize) -> f64 {
     let skip = scenario.warmup.div_span(record.sample) as usize;
     let series = &record.flows[flow].octets[skip..];
     let seconds = record.sample.as_secs_f64() * series.len() as f64;
@@ -80,7 +81,7 @@ fn floors_hold_over_ipv6_under_elasticswitch_and_nothing_is_borrowed() {
 
 /// Why a run says nothing of what was played, as far as this machine knows: the bounds by which
 /// runs of the lab are judged.
-fn disturbance(record: &Record) -> Option<String> {
+fn disturbance(record: &Observed) -> Option<String> {
     let samples = record.idle.len();
     let saturated = record.idle.iter().filter(|&&idle| idle < 0.05).count();
     let stolen = record.stolen.iter().filter(|&&share| share >= 0.10).count();

@@ -6,7 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Frame, Options, Phase, Record, WorkRecord, play};
+use weir_lab::{Frame, Options, Phase, play};
+use weir_model::observed::{Observed, Work};
 use weir_model::scenario::{Arrivals, Memcached, Operation, Scenario, Spacing, TrafficKind};
 use weir_units::{Bytes, Span};
 
@@ -34,21 +35,21 @@ fn scenario(memcached: &Memcached) -> Scenario {
     scenario
 }
 
-fn run(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Record {
+fn run(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Observed {
     let (options, never) = (Options::new("weir"), AtomicBool::new(false));
     play(scenario, &none(), &options, watch, &never).expect("plays; needs root and memcached")
 }
 
-fn work(record: &Record) -> &WorkRecord {
+fn work(record: &Observed) -> &Work {
     record.flows[0].work.as_ref().expect("it has beginnings and ends")
 }
 
-fn octets(record: &Record, entry: usize) -> u64 {
+fn octets(record: &Observed, entry: usize) -> u64 {
     record.flows[entry].octets.iter().sum()
 }
 
 /// In milliseconds.
-fn quantile(work: &WorkRecord, q: f64) -> f64 {
+fn quantile(work: &Work, q: f64) -> f64 {
     work.times.value_at_quantile(q) as f64 / 1e6
 }
 

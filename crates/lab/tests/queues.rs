@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_lab::{Frame, Options, Phase, Record, play};
+use weir_lab::{Frame, Options, Phase, play};
+use weir_model::observed::Observed;
 use weir_model::scenario::{IpVersion, Red, Scenario, TrafficKind};
 use weir_units::{Bytes, Rate, Span};
 
@@ -29,7 +30,7 @@ fn to_switch(host: usize) -> usize {
     2 * (1 + host)
 }
 
-fn played(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Record {
+fn played(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Observed {
     play(scenario, &none(), &Options::new("weir"), watch, &AtomicBool::new(false))
         .expect("plays; these tests need root")
 }
@@ -37,7 +38,7 @@ fn played(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Record {
 /// Judges what was measured, and once more, at most twice, what a machine measured that was busy
 /// with something else: it had no time left, a CPU came late, or the lab itself did, which its
 /// notes say.
-fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
+fn expect(scenario: &Scenario, judge: impl Fn(&Observed) -> Result<(), String>) {
     expect_watched(scenario, |_| {}, judge);
 }
 
@@ -45,7 +46,7 @@ fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
 fn expect_watched(
     scenario: &Scenario,
     mut meanwhile: impl FnMut(&Frame),
-    judge: impl Fn(&Record) -> Result<(), String>,
+    judge: impl Fn(&Observed) -> Result<(), String>,
 ) {
     for attempt in 1.. {
         let watch = Watch::new();
@@ -68,7 +69,7 @@ fn ensure(good: bool, what: impl Into<String>) -> Result<(), String> {
 }
 
 /// Mean rate on the core after the warm-up, Mb/s.
-fn carried(scenario: &Scenario, record: &Record) -> f64 {
+fn carried(scenario: &Scenario, record: &Observed) -> f64 {
     let skip = scenario.warmup.div_span(record.sample) as usize;
     let series = &record.links[CORE].octets[skip..];
     let seconds = record.sample.as_secs_f64() * series.len() as f64;
@@ -139,7 +140,7 @@ fn flood_with_lower_effort(ip: IpVersion) -> (JoinHandle<()>, Arc<AtomicBool>) {
 fn beside_lower_effort(
     ip: IpVersion,
     priorities: bool,
-    judge: impl Fn(f64, &Record) -> Result<(), String>,
+    judge: impl Fn(f64, &Observed) -> Result<(), String>,
 ) {
     const OFFERED: f64 = 60e6;
     // So many octets make a full frame.
@@ -250,7 +251,7 @@ fn a_marking_port_marks_the_capable_before_its_queue_fills_and_spares_the_others
         let others: u64 = record.links[CORE + 1..].iter().flat_map(|link| &link.marks).sum();
         ensure(others == 0, format!("{others} marks of other ports"))?;
         let connections = || record.flows.iter().flat_map(|flow| &flow.connections);
-        let all = connections().all(|c| c[1] > 0) && connections().count() == 8;
+        let all = connections().all(|octets| *octets > 0) && connections().count() == 8;
         ensure(all, "not all connected")
     });
 }

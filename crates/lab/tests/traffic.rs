@@ -3,7 +3,8 @@
 use crate::common::{alone, dumbbell, flow, none, tcp, traces, tree, udp};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Options, Phase, Record, play};
+use weir_lab::{Options, Phase, play};
+use weir_model::observed::Observed;
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;
 
@@ -13,7 +14,7 @@ const CORE: usize = 0;
 /// Plays `scenario` and judges what was measured. A machine that is busy with something else, or
 /// that stands still for a moment because its host is, measures that: what fails is repeated twice,
 /// and a defect fails three times.
-fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
+fn expect(scenario: &Scenario, judge: impl Fn(&Observed) -> Result<(), String>) {
     for attempt in 1.. {
         let record =
             play(scenario, &none(), &Options::new("weir"), &mut |_| {}, &AtomicBool::new(false))
@@ -33,11 +34,11 @@ fn ensure(good: bool, what: impl Into<String>) -> Result<(), String> {
 }
 
 /// Mean goodput after the warm-up, in Mb/s.
-fn goodput(scenario: &Scenario, record: &Record, flow: usize) -> f64 {
+fn goodput(scenario: &Scenario, record: &Observed, flow: usize) -> f64 {
     mbps(scenario, record, &record.flows[flow].octets)
 }
 
-fn mbps(scenario: &Scenario, record: &Record, series: &[u64]) -> f64 {
+fn mbps(scenario: &Scenario, record: &Observed, series: &[u64]) -> f64 {
     let skip = scenario.warmup.div_span(record.sample) as usize;
     let octets: u64 = series[skip..].iter().sum();
     let seconds = record.sample.as_secs_f64() * (series.len() - skip) as f64;

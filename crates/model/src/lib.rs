@@ -6,6 +6,7 @@ pub mod controller;
 pub mod moment;
 pub mod net;
 pub mod objects;
+pub mod observed;
 pub mod record;
 pub mod results;
 pub mod scenario;

@@ -16,10 +16,10 @@
 use crate::host::Speaker;
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::iter::Peekable;
 use weir_model::scenario::Sizes;
-use weir_units::{Span, SplitMix64, Time};
+use weir_units::{SortedMap, Span, SplitMix64, Time};
 
 /// Most messages that wait for a connection. Any further one counts as never finished.
 const WAITING: usize = 100_000;
@@ -211,7 +211,7 @@ impl Exchanges {
     /// Entries, and the clients of those that have one.
     pub(crate) fn new(mut entries: Vec<Entry>) -> Self {
         let mut clients: Vec<Client> = Vec::new();
-        let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut numbers: SortedMap<u64, u32> = SortedMap::new();
         for (place, entry) in (0..).zip(&mut entries) {
             let Some(spec) = entry.asked.take() else { continue };
             let client = *numbers.entry(spec.seed).or_insert_with(|| {

@@ -8,10 +8,9 @@
 //! Not here  What should be seen: see `weir-swarm`.
 
 use crate::outcome::{LinkOutcome, Packets};
-use std::collections::BTreeMap;
 use weir_core::elasticswitch::Ends;
 use weir_core::host::{Counters, Setting};
-use weir_units::{HostId, PairId, Time};
+use weir_units::{HostId, PairId, SortedMap, Time};
 
 /// All of a run at one moment.
 #[derive(Clone, Debug)]
@@ -23,7 +22,7 @@ pub struct Look {
     /// Counters of links so far: two per link of the scenario (a>b, b>a), then those within hosts.
     pub links: Vec<LinkOutcome>,
     /// Control messages between hosts that were lost so far, at ports and cables.
-    pub letters_lost: BTreeMap<(HostId, HostId), u64>,
+    pub letters_lost: SortedMap<(HostId, HostId), u64>,
     /// Senders of the long-lived TCP connections, in the order of their traffic entries.
     pub connections: Vec<ConnectionLook>,
     /// By number; none without agents.

@@ -14,8 +14,7 @@ use crate::outcome::{FlowOutcome, LinkOutcome};
 use crate::packet::Packet;
 use crate::tcp::{Receiver, Sender, TcpConfig};
 use crate::world::Flow;
-use std::collections::BTreeSet;
-use weir_units::Bytes;
+use weir_units::{Bytes, SortedSet};
 
 /// Overhead of an allocation.
 const ALLOCATION: usize = 16;
@@ -57,7 +56,7 @@ impl Network {
         let flow = |flow: &FlowSpec| of_flow(flow.forward.len() + flow.reverse.len());
         let flows: usize = self.flows().iter().map(flow).sum();
         let least = (flows + self.links().len() * of_link()) as u64;
-        let used: BTreeSet<u32> = self
+        let used: SortedSet<u32> = self
             .flows()
             .iter()
             .flat_map(|flow| flow.forward.iter().chain(&flow.reverse))

@@ -31,10 +31,9 @@ use crate::tcp::{NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
 use edge::Edge;
 use faults::Pauses;
-use std::collections::BTreeMap;
 pub(crate) use view::GuardedView;
 use weir_core::vcc::{Budget, Translation};
-use weir_units::Time;
+use weir_units::{SortedMap, Time};
 
 /// Octets on the wire of a SYN, with Ethernet's and IP's headers and TCP's options.
 const SYN: u16 = 14 + 20 + 40;
@@ -108,7 +107,7 @@ pub(crate) struct Stage {
     /// What VMs' ports translate their guests' congestion control into.
     pub(crate) translation: Option<Translation>,
     /// VMs' window budgets.
-    pub(crate) budgets: BTreeMap<u32, Budget>,
+    pub(crate) budgets: SortedMap<u32, Budget>,
     /// Who binds tenants to queues.
     pub(crate) binding: Option<BindingSpec>,
     /// Long-lived connections were opened while the network was idle: they know its round trip.

@@ -7,7 +7,7 @@ use weir_core::mechanism::registry;
 use weir_journal::{Error, replay, segments};
 use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_sim::scenario::{Record, Setup, play};
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{PairId, Rate, SortedSet, VmId};
 
 /// A folder that is gone when the test is.
 struct Place(PathBuf);
@@ -58,7 +58,7 @@ fn what_was_recorded_replays_to_the_octet_with_every_mechanism_and_changes_no_ru
             let place = Place::new(&label.replace(':', "-"));
             let record = run(&scenario, &label, Some(place.0.clone()));
             assert_eq!(record.digest, run(&scenario, &label, None).digest, "{label}");
-            let (mut hosts, mut works) = (std::collections::BTreeSet::new(), 0);
+            let (mut hosts, mut works) = (SortedSet::new(), 0);
             let replayed = replay(&place.0, &mut |path, found| {
                 hosts.insert(path.parent().map(PathBuf::from));
                 works += found.works;

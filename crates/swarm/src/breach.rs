@@ -1,8 +1,7 @@
 //! A promise that was found broken.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use weir_units::Time;
+use weir_units::{SortedMap, Time};
 
 /// A promise that was found broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +29,7 @@ impl fmt::Display for Breach {
 
 /// Breaches so far: one per check and subject, however long it lasts.
 #[derive(Debug, Default)]
-pub(crate) struct Breaches(BTreeMap<(&'static str, String), Breach>);
+pub(crate) struct Breaches(SortedMap<(&'static str, String), Breach>);
 
 impl Breaches {
     /// `check` finds at `at` that something is wrong with `of`.

@@ -16,11 +16,10 @@ pub use cause::Cause;
 
 use cause::Watch;
 use judge::{Judge, Window};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::scenario::{Mechanism, Scenario};
 use weir_sim::scenario::{Run, Setup};
-use weir_units::Span;
+use weir_units::{SortedMap, Span};
 
 /// Floors are judged in windows of so long.
 const WINDOW: Span = Span::from_secs(1);
@@ -53,7 +52,7 @@ pub struct SoakReport {
     /// in the last two seconds.
     pub learning: u64,
     /// The same by the second after the change (0, 1) and by cause, where the world can be looked into.
-    pub learning_by_cause: BTreeMap<(usize, Cause), u64>,
+    pub learning_by_cause: SortedMap<(usize, Cause), u64>,
     /// Those with less than that.
     pub short: Vec<Short>,
     /// Windows in seconds in which the machine that played the world was too busy. They count.
@@ -74,8 +73,8 @@ impl SoakReport {
     }
 
     /// The short windows by cause.
-    pub fn causes(&self) -> BTreeMap<Cause, u64> {
-        let mut causes = BTreeMap::new();
+    pub fn causes(&self) -> SortedMap<Cause, u64> {
+        let mut causes = SortedMap::new();
         for cause in self.short.iter().filter_map(|short| short.cause) {
             *causes.entry(cause).or_default() += 1;
         }

@@ -1,10 +1,9 @@
 //! What is promised in a scenario, and the times that promises are given.
 
-use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::mechanism::registry::Floors;
 use weir_model::scenario::{Mechanism, Scenario};
-use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// Frames on an otherwise idle link may be spread by the time of a full one.
 const FRAME: weir_units::Bytes = weir_units::Bytes::new(1514);
@@ -18,7 +17,7 @@ pub(crate) struct Terms {
     /// The preset promises floors of goodput too (GUARANTEES.md 1.1).
     pub(crate) is_steady: bool,
     /// Within so long a letter from one host to another arrives or is lost.
-    letters: BTreeMap<(HostId, HostId), Span>,
+    letters: SortedMap<(HostId, HostId), Span>,
 }
 
 /// One VM's hose: its tenant's, or the small one for everybody else.
@@ -103,9 +102,9 @@ impl Terms {
 }
 
 /// All ports of the way full, and all links crossed.
-fn letters(scenario: &Scenario) -> BTreeMap<(HostId, HostId), Span> {
+fn letters(scenario: &Scenario) -> SortedMap<(HostId, HostId), Span> {
     let topology = &scenario.topology;
-    let mut all = BTreeMap::new();
+    let mut all = SortedMap::new();
     for to in 0..topology.hosts.len() {
         let routes = topology.forwarding_to(to);
         for from in (0..topology.hosts.len()).filter(|from| *from != to) {

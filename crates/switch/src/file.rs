@@ -6,12 +6,12 @@ use crate::linux::{self, LinuxTc, PortSettings};
 use crate::sonic::{self, Forms, Redis, Sonic};
 use crate::{Driver, Failed, Managed, Owner, Saves};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_core::binding::MostWeight;
 use weir_core::binding::switch::{PortName, PortQueues, SwitchConfig};
 use weir_model::text;
+use weir_units::{SortedMap, SortedSet};
 
 /// All switches of a file.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -21,7 +21,7 @@ pub struct Switches {
     state: PathBuf,
     #[serde(default = "usual_limit")]
     limit: String,
-    switch: BTreeMap<String, Described>,
+    switch: SortedMap<String, Described>,
 }
 
 fn usual_limit() -> String {
@@ -32,23 +32,23 @@ fn usual_limit() -> String {
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Described {
     LinuxTc {
-        ports: BTreeMap<String, String>,
+        ports: SortedMap<String, String>,
         #[serde(default = "usual_queues")]
         queues: u8,
         most_weight: Option<u16>,
         #[serde(default)]
-        reserved_codepoints: BTreeSet<u8>,
+        reserved_codepoints: SortedSet<u8>,
         turn: Option<String>,
         buffer: Option<String>,
     },
     Sonic {
         redis: String,
-        ports: BTreeSet<String>,
+        ports: SortedSet<String>,
         #[serde(default = "usual_queues")]
         queues: u8,
-        free: BTreeSet<u8>,
-        classes: BTreeSet<u8>,
-        codepoints: BTreeSet<u8>,
+        free: SortedSet<u8>,
+        classes: SortedSet<u8>,
+        codepoints: SortedSet<u8>,
         most_weight: Option<u16>,
     },
 }
@@ -60,7 +60,7 @@ const fn usual_queues() -> u8 {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    port: BTreeMap<String, WantedPort>,
+    port: SortedMap<String, WantedPort>,
 }
 
 #[derive(Deserialize)]
@@ -69,9 +69,9 @@ struct WantedPort {
     rate: String,
     #[serde(default)]
     shared: u8,
-    weights: BTreeMap<String, u16>,
+    weights: SortedMap<String, u16>,
     #[serde(default)]
-    codepoints: BTreeMap<String, u8>,
+    codepoints: SortedMap<String, u8>,
 }
 
 /// A switch of a file, of whatever kind.
@@ -162,7 +162,7 @@ fn linux_settings(
     if !(1..=16).contains(queues) {
         return Err(format!("{}: {queues} is not between 1 and 16", field("queues")));
     }
-    let mut all = BTreeMap::new();
+    let mut all = SortedMap::new();
     for (port, rate) in ports {
         let rate = text::rate(rate);
         let rate = rate.map_err(|error| format!("{}: {error}", field(&format!("ports.{port}"))))?;
@@ -194,7 +194,7 @@ fn sonic_settings(
     if !(1..=10).contains(queues) {
         return Err(format!("{}: {queues} is not between 1 and 10", field("queues")));
     }
-    let below = |all: &BTreeSet<u8>, end: u8, name: &str| match all.last() {
+    let below = |all: &SortedSet<u8>, end: u8, name: &str| match all.last() {
         None => Err(format!("{}: none are named", field(name))),
         Some(last) if *last >= end => {
             Err(format!("{}: {last} is not between 0 and {}", field(name), end - 1))
@@ -217,7 +217,7 @@ fn sonic_settings(
 /// It is no TOML, or a field is missing, unknown, or has a wrong value.
 pub fn wanted(toml: &str) -> Result<SwitchConfig, String> {
     let file: Wanted = toml::from_str(toml).map_err(|error| error.to_string())?;
-    let mut ports = BTreeMap::new();
+    let mut ports = SortedMap::new();
     for (name, port) in file.port {
         let key = |key: &str, field: &str| {
             key.parse().map_err(|_| format!("port.{name}.{field}: `{key}` is no number up to 255"))
@@ -225,8 +225,8 @@ pub fn wanted(toml: &str) -> Result<SwitchConfig, String> {
         let mut made = PortQueues {
             rate: text::rate(&port.rate).map_err(|error| format!("port.{name}.rate: {error}"))?,
             shared: port.shared,
-            weights: BTreeMap::new(),
-            queue_of: BTreeMap::new(),
+            weights: SortedMap::new(),
+            queue_of: SortedMap::new(),
         };
         for (queue, weight) in &port.weights {
             made.weights.insert(key(queue, "weights")?, *weight);

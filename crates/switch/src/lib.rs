@@ -26,9 +26,9 @@ pub use saves::Saves;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weir_core::binding::switch::{Abilities, Cannot, Change, Fit, PortName, Stage, SwitchConfig};
+use weir_units::{SortedMap, SortedSet};
 
 /// The name of a controller, left on a switch as a mark.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -62,13 +62,13 @@ pub struct Found {
     /// Weir's queues. A port is in it if Weir configured it.
     pub config: SwitchConfig,
     /// The classes of Weir's code points; empty where the switch has none.
-    pub classes: BTreeMap<u8, u8>,
+    pub classes: SortedMap<u8, u8>,
     /// Marks of owners.
-    pub owners: BTreeSet<String>,
+    pub owners: SortedSet<String>,
     /// Code points of which one part is missing: they are bound again.
-    pub torn: BTreeSet<(PortName, u8)>,
+    pub torn: SortedSet<(PortName, u8)>,
     /// Ports that others configured in a way that leaves no room for Weir, and why.
-    pub barred: BTreeMap<PortName, String>,
+    pub barred: SortedMap<PortName, String>,
     /// What belongs to others and is left alone, in words.
     pub others: Vec<String>,
 }
@@ -213,9 +213,9 @@ pub struct Plan {
     /// What the switch cannot hold. Then [`Driver::apply`] changes nothing.
     pub fit: Fit,
     /// Ports that others configured, and why Weir has no room there.
-    pub barred: BTreeMap<PortName, String>,
+    pub barred: SortedMap<PortName, String>,
     /// Marks of other owners.
-    pub owners: BTreeSet<String>,
+    pub owners: SortedSet<String>,
     /// What belongs to others and is left alone, in words.
     pub others: Vec<String>,
 }
@@ -278,7 +278,7 @@ pub struct Group<'a, S> {
     /// Weir's queues when they are made.
     pub after: &'a SwitchConfig,
     /// The class of each code point in `after`, where the switch has classes.
-    pub classes: &'a BTreeMap<u8, u8>,
+    pub classes: &'a SortedMap<u8, u8>,
     /// The state before Weir.
     pub saved: &'a S,
     /// Who makes them.

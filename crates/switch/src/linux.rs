@@ -12,7 +12,6 @@
 //! Source    `docs/switches.md`, decision 29; tc-htb(8), tc-u32(8).
 
 use crate::{Backend, Failed, Found, Group, Limit, Owner, Step, Why};
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weir_core::binding::MostWeight;
 use weir_core::binding::switch::{
@@ -22,7 +21,7 @@ use weir_dataplane::nl::codepoint::{self, Match};
 use weir_dataplane::nl::htb::{self, Class, ClassEntry};
 use weir_dataplane::nl::tc::{self, Qdisc};
 use weir_dataplane::nl::{Batch, Device, Error, Object, Socket, Verb, link};
-use weir_units::{Bytes, Rate};
+use weir_units::{Bytes, Rate, SortedMap, SortedSet};
 
 /// The handle of Weir's root qdiscs: `5745:` ("WE").
 pub const HANDLE: u32 = 0x5745_0000;
@@ -55,11 +54,11 @@ pub struct PortSettings {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Its ports, by the names of the devices.
-    pub ports: BTreeMap<PortName, PortSettings>,
+    pub ports: SortedMap<PortName, PortSettings>,
     /// The largest weight, at most 100.
     pub most_weight: MostWeight,
     /// Code points of others.
-    pub reserved_codepoints: BTreeSet<u8>,
+    pub reserved_codepoints: SortedSet<u8>,
     /// Octets that weight 1 may send per turn: no less than the largest packet, which is a
     /// super-packet where the box forwards them. Larger: packets wait longer for their turn. Smaller:
     /// weights are missed.
@@ -70,11 +69,11 @@ pub struct Settings {
 
 impl Settings {
     /// Weights up to 15, packets of one Ethernet frame, and 256 kB for each queue.
-    pub fn new(ports: BTreeMap<PortName, PortSettings>) -> Self {
+    pub fn new(ports: SortedMap<PortName, PortSettings>) -> Self {
         Self {
             ports,
             most_weight: MostWeight::PAPER,
-            reserved_codepoints: BTreeSet::new(),
+            reserved_codepoints: SortedSet::new(),
             turn: Bytes::new(1514),
             buffer: Bytes::new(256 * 1024),
         }
@@ -85,7 +84,7 @@ impl Settings {
 struct Tree {
     device: Device,
     /// Handle of each filter of Weir's.
-    filters: BTreeMap<Match, u32>,
+    filters: SortedMap<Match, u32>,
 }
 
 /// What is Weir's on a port, and what of others is in its tree.
@@ -97,20 +96,20 @@ struct Read {
 }
 
 /// Kinds of the root qdiscs before Weir, by port.
-type Saved = BTreeMap<String, String>;
+type Saved = SortedMap<String, String>;
 
 /// A Linux box as a switch: the network namespace of the thread that opened it.
 pub struct LinuxTc {
     socket: Socket,
     settings: Settings,
     /// The devices of ports that are there.
-    devices: BTreeMap<PortName, Device>,
-    trees: BTreeMap<PortName, Tree>,
+    devices: SortedMap<PortName, Device>,
+    trees: SortedMap<PortName, Tree>,
     /// Kinds of the root qdiscs of ports that are not Weir's.
-    roots: BTreeMap<PortName, String>,
+    roots: SortedMap<PortName, String>,
     others: Vec<String>,
     /// Ports with a mark.
-    marked: BTreeSet<PortName>,
+    marked: SortedSet<PortName>,
 }
 
 impl LinuxTc {
@@ -119,9 +118,9 @@ impl LinuxTc {
     /// # Errors
     /// The kernel gives no netlink socket.
     pub fn open(settings: Settings) -> Result<Self, Error> {
-        let (devices, trees, roots) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (devices, trees, roots) = (SortedMap::new(), SortedMap::new(), SortedMap::new());
         let socket = Socket::open()?;
-        let (others, marked) = (Vec::new(), BTreeSet::new());
+        let (others, marked) = (Vec::new(), SortedSet::new());
         Ok(Self { socket, settings, devices, trees, roots, others, marked })
     }
 
@@ -151,7 +150,7 @@ impl LinuxTc {
         &mut self,
         settings: &PortSettings,
         device: &Device,
-        fifos: &BTreeMap<u32, &Qdisc>,
+        fifos: &SortedMap<u32, &Qdisc>,
     ) -> Result<Read, Error> {
         let classes = htb::classes(&mut self.socket, device)?;
         let entries = codepoint::filters(&mut self.socket, device, HANDLE)?;
@@ -163,8 +162,8 @@ impl LinuxTc {
         let mut queues = PortQueues {
             rate: Rate::ZERO,
             shared: NO_QUEUE,
-            weights: BTreeMap::new(),
-            queue_of: BTreeMap::new(),
+            weights: SortedMap::new(),
+            queue_of: SortedMap::new(),
         };
         let mut others = Vec::new();
         if let Some(whole) = classes.iter().find(|entry| entry.id == PORT) {
@@ -184,8 +183,8 @@ impl LinuxTc {
                 }
             }
         }
-        let mut filters = BTreeMap::new();
-        let mut parts: BTreeMap<u8, [Option<u8>; 2]> = BTreeMap::new();
+        let mut filters = SortedMap::new();
+        let mut parts: SortedMap<u8, [Option<u8>; 2]> = SortedMap::new();
         for entry in entries {
             let Some(matches) = entry.matches else {
                 others.push(format!("filter of preference {} of {device}", entry.preference));
@@ -212,7 +211,7 @@ impl LinuxTc {
         port: &PortQueues,
         queue: u8,
         entry: &ClassEntry,
-        fifos: &BTreeMap<u32, &Qdisc>,
+        fifos: &SortedMap<u32, &Qdisc>,
     ) -> u16 {
         let turn = self.settings.turn.get() as u32;
         let weight = u16::try_from(entry.class.quantum / turn).unwrap_or(WRONG);
@@ -235,7 +234,7 @@ impl LinuxTc {
     /// Waits until the queues that are to be removed are empty.
     fn drain(&mut self, changes: &[Change], limit: &Limit) -> Result<(), Failed> {
         let step = Step::Make(Stage::Remove);
-        let ports: BTreeSet<&PortName> = changes.iter().map(|change| &change.port).collect();
+        let ports: SortedSet<&PortName> = changes.iter().map(|change| &change.port).collect();
         let patience = Limit::after(DRAIN);
         for name in ports {
             let Some(tree) = self.trees.get(name) else { continue };
@@ -271,7 +270,7 @@ impl LinuxTc {
             if self.marked.insert(name.clone()) {
                 batch.add_alternative(&device, &mark_of(group.owner, &device));
             }
-            let tree = Tree { device: device.clone(), filters: BTreeMap::new() };
+            let tree = Tree { device: device.clone(), filters: SortedMap::new() };
             self.trees.insert(name.clone(), tree);
         }
         let (whole, leaf) = (self.whole(port), |weight| self.class(port, weight));
@@ -394,19 +393,19 @@ impl Backend for LinuxTc {
         self.marked.clear();
         let mut found = Found {
             able: Abilities {
-                ports: BTreeMap::new(),
+                ports: SortedMap::new(),
                 classes: None,
                 most_weight: self.settings.most_weight,
                 reserved_codepoints: self.settings.reserved_codepoints.clone(),
             },
             config: SwitchConfig::default(),
-            classes: BTreeMap::new(),
-            owners: BTreeSet::new(),
-            torn: BTreeSet::new(),
-            barred: BTreeMap::new(),
+            classes: SortedMap::new(),
+            owners: SortedSet::new(),
+            torn: SortedSet::new(),
+            barred: SortedMap::new(),
             others: Vec::new(),
         };
-        let links: BTreeMap<&str, &link::Link> =
+        let links: SortedMap<&str, &link::Link> =
             links.iter().map(|link| (&*link.device.name, link)).collect();
         for (name, settings) in self.settings.ports.clone() {
             let Some(link) = links.get(&*name.0) else { continue };
@@ -420,7 +419,7 @@ impl Backend for LinuxTc {
             let able = PortAbilities {
                 rate: settings.rate,
                 queues: settings.queues,
-                reserved: BTreeSet::new(),
+                reserved: SortedSet::new(),
             };
             found.able.ports.insert(name.clone(), able);
             self.devices.insert(name.clone(), device.clone());
@@ -517,7 +516,7 @@ impl Backend for LinuxTc {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
     /// By queue.
-    pub queues: BTreeMap<u8, tc::Stats>,
+    pub queues: SortedMap<u8, tc::Stats>,
     /// Packets that met no queue and passed without a limit.
     pub unclassified: u32,
 }

@@ -2,10 +2,10 @@
 
 use crate::saves::Kept;
 use crate::{Backend, Driver, Failed, Found, Group, Limit, Outcome, Owner, Plan, Saves, Step, Why};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 use weir_core::binding::switch::{Change, Fit, PortQueues, SwitchConfig, What, diff, fit};
+use weir_units::{SortedMap, SortedSet};
 
 /// A switch of a kind, with an owner.
 pub struct Managed<B: Backend> {
@@ -227,7 +227,7 @@ pub(crate) fn work(found: &Found, wanted: &SwitchConfig) -> Work {
     let fit = fit(wanted, &found.able, &found.classes, &[]);
     let now = without_aliases(found, &fit, wanted);
     // A code point that changes its class passes through the shared queue, on all ports.
-    let movers: BTreeSet<u8> = fit
+    let movers: SortedSet<u8> = fit
         .classes
         .iter()
         .filter(|(codepoint, class)| found.classes.get(codepoint).is_some_and(|was| was != *class))
@@ -276,7 +276,7 @@ fn without_aliases(found: &Found, fit: &Fit, wanted: &SwitchConfig) -> SwitchCon
 }
 
 /// The class of each code point that is bound somewhere: the wanted one, or the one it has.
-pub(crate) fn classes(found: &Found, fit: &Fit, after: &SwitchConfig) -> BTreeMap<u8, u8> {
+pub(crate) fn classes(found: &Found, fit: &Fit, after: &SwitchConfig) -> SortedMap<u8, u8> {
     let bound = after.ports.values().flat_map(|port| port.queue_of.keys());
     let class = |codepoint: &u8| {
         let class = fit.classes.get(codepoint).or(found.classes.get(codepoint))?;

@@ -6,21 +6,20 @@ use crate::linux::{LinuxTc, PortSettings, Settings};
 use crate::sonic::{self, Redis, Sonic};
 use crate::{Driver, Managed, Owner, Saves};
 use nix::sched::{CloneFlags, setns};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::time::Duration;
 use weir_core::binding::MostWeight;
 use weir_core::binding::switch::PortName;
 use weir_model::objects::{SwitchDriver, SwitchSpec};
-use weir_units::Rate;
+use weir_units::{Rate, SortedMap, SortedSet};
 
 /// What a switch has beside its object.
 #[derive(Clone, Debug)]
 pub struct Around {
     /// Rate of each port that is used.
-    pub rates: BTreeMap<PortName, Rate>,
+    pub rates: SortedMap<PortName, Rate>,
     /// Code points that tenants may have.
-    pub code_points: BTreeSet<u8>,
+    pub code_points: SortedSet<u8>,
     /// The mark that is left.
     pub owner: Owner,
     /// Where the state before Weir is kept.
@@ -64,8 +63,8 @@ pub fn open(spec: &SwitchSpec, around: Around) -> Result<Box<dyn Driver>, String
             let settings = sonic::Settings {
                 ports: rates.into_keys().collect(),
                 queues: spec.queues,
-                free: spec.free_queues(),
-                classes: spec.tenant_classes().unwrap_or_default(),
+                free: spec.free_queues().into_iter().collect(),
+                classes: spec.tenant_classes().into_iter().flatten().collect(),
                 codepoints: code_points,
                 most_weight,
             };

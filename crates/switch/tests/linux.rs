@@ -2,7 +2,6 @@
 
 use crate::common::{Folder, apply, failure, linux, managed, name, port, sender, settings};
 use crate::common::{PORT, Sink, sh, switch, world};
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use weir_core::binding::switch::{SwitchConfig, diff};
 use weir_switch::linux::{LinuxTc, PortCounters};
 use weir_switch::{Driver, Managed, Outcome, Step, Why};
-use weir_units::Bytes;
+use weir_units::{Bytes, SortedMap};
 
 /// Octets of a test's packet in UDP, and on the link.
 const PAYLOAD: usize = 1_000;
@@ -20,7 +19,7 @@ fn counters(driver: &mut Managed<LinuxTc>) -> PortCounters {
 }
 
 /// Packets sent, by queue; queues that sent none are left out.
-fn packets(driver: &mut Managed<LinuxTc>) -> BTreeMap<u8, u64> {
+fn packets(driver: &mut Managed<LinuxTc>) -> SortedMap<u8, u64> {
     let queues = counters(driver).queues;
     queues.iter().map(|(queue, stats)| (*queue, stats.packets)).filter(|(_, n)| *n > 0).collect()
 }

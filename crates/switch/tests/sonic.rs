@@ -3,7 +3,6 @@
 use crate::common::{Folder, LIMIT, apply, failure, managed};
 use crate::sonic_rules::{patched, problems};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use weir_core::binding::MostWeight;
 use weir_core::binding::switch::{Cannot, PortName, PortQueues, SwitchConfig};
 use weir_switch::sonic::{Redis, Settings, Sonic, Store, Tables, Write};
 use weir_switch::{Driver, Failed, Limit, Managed, Outcome, Owner, Saves, Step, Why};
-use weir_units::Rate;
+use weir_units::{Rate, SortedSet};
 
 const RATE: Rate = Rate::from_mbps(100_000);
 const TENANTS: std::ops::RangeInclusive<u8> = 32..=45;
@@ -397,7 +396,7 @@ impl Server {
         self.ask(&["set", "CONFIG_DB_INITIALIZED", "1"]);
     }
 
-    fn keys(&self) -> BTreeSet<String> {
+    fn keys(&self) -> SortedSet<String> {
         self.ask(&["keys", "*"]).lines().map(str::to_owned).collect()
     }
 

@@ -10,8 +10,8 @@
 //!   create-only fields and empty tables.
 
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_switch::sonic::Tables;
+use weir_units::{SortedMap, SortedSet};
 
 /// What breaks a YANG rule, in words.
 pub(crate) fn problems(tables: &Tables) -> Vec<String> {
@@ -47,7 +47,7 @@ pub(crate) fn problems(tables: &Tables) -> Vec<String> {
         check(is_index, format!("QUEUE|{key}: no index of a queue"));
         for (field, value) in row {
             let table =
-                BTreeMap::from([("scheduler", "SCHEDULER"), ("wred_profile", "WRED_PROFILE")]);
+                SortedMap::from([("scheduler", "SCHEDULER"), ("wred_profile", "WRED_PROFILE")]);
             let is_right = table.get(field.as_str()).is_some_and(|table| has(table, value));
             check(is_right, format!("QUEUE|{key} {field}={value}"));
         }
@@ -121,7 +121,7 @@ pub(crate) fn patched(before: &Value, patch: &[Value]) -> (Value, Vec<String>) {
         }
         let tables = now.as_object().unwrap();
         let is_empty = |(_, rows): &(&String, &Value)| rows.as_object().unwrap().is_empty();
-        let empty: BTreeSet<&String> =
+        let empty: SortedSet<&String> =
             tables.iter().filter(is_empty).map(|(name, _)| name).collect();
         if !empty.is_empty() {
             refused.push(format!("{op}: leaves empty tables {empty:?}"));

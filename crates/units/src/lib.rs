@@ -1,5 +1,5 @@
 //! Quantities that never meet by accident: rates, octets, instants, spans, and the ids of things;
-//! and the one seeded generator ([`SplitMix64`]).
+//! the one seeded generator ([`SplitMix64`]); and a host's tables ([`SortedMap`]).
 //!
 //! Problem   A bit is not an octet, a rate is not an amount, and a rounding error in the wrong
 //!           direction credits a pair with bandwidth that was never there.
@@ -11,9 +11,11 @@ mod ids;
 mod random;
 mod rate;
 pub mod show;
+mod sorted;
 mod time;
 
 pub use ids::{HoseId, HostId, PairId, PathId, TenantId, VmId};
 pub use random::SplitMix64;
 pub use rate::{Bytes, Rate};
+pub use sorted::{SortedMap, SortedSet};
 pub use time::{Span, Time};

@@ -20,7 +20,7 @@ use weir_dataplane::Bounded;
 use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS};
 use weir_model::agent::{AgentConfig, Ports, WindowBudget, WindowClass};
 use weir_model::status;
-use weir_units::{Bytes, Span, Time, VmId};
+use weir_units::{Bytes, SortedMap, Span, Time, VmId};
 
 /// What TCP can say in a window.
 const TOTAL_MOST: Bytes = Bytes::new(1 << 30);
@@ -50,7 +50,7 @@ pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Vec<ker
 }
 
 /// The budgets that can keep what they promise: the machine divides them.
-pub(crate) fn sound_ones(file: &AgentConfig, names: &Names) -> BTreeMap<VmId, BudgetConfig> {
+pub(crate) fn sound_ones(file: &AgentConfig, names: &Names) -> SortedMap<VmId, BudgetConfig> {
     let vms = file.vms.iter();
     let asked = vms.filter_map(|vm| Some((names.id(&vm.name)?, sound(vm.budget.as_ref()?).ok()?)));
     asked.map(|(vm, budget)| (vm, budget.config().clone())).collect()

@@ -23,7 +23,6 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
-use weir_lab::Histogram;
 use weir_model::results::{About, Run};
 use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_sim::scenario::{Failure, Record, Setup};
@@ -278,13 +277,13 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
 
 /// The same as the lab tells it.
 fn work(work: weir_sim::Work) -> Work {
-    let mut times = Histogram::new(3).expect("three digits are allowed");
+    let last = work.last.since(weir_units::Time::ZERO);
+    let mut told = Work { due: work.due, done: work.done, last, ..Work::default() };
     for took in work.times {
         // A histogram that grows by itself takes every value.
-        times.record(took.as_nanos().max(1)).expect("it grows");
+        told.times.record(took.as_nanos().max(1)).expect("it grows");
     }
-    let last = work.last.since(weir_units::Time::ZERO);
-    Work { due: work.due, done: work.done, last, times }
+    told
 }
 
 /// Runs that have been played, in the order in which they are asked for.

@@ -29,7 +29,6 @@ use crate::problem::Problem;
 use crate::state::{Action as Asked, Actor, Bounds, Observation, Request, Role};
 use crate::view::View;
 use network::{Names, Network, Seen};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use switches::{Desk, Heard};
@@ -44,7 +43,7 @@ use weir_core::binding::{Place, Why, Wish};
 use weir_core::host::Version;
 use weir_core::ledger::SwitchId;
 use weir_model::objects::{Kind, QueueWish, TenantQueue, Truth};
-use weir_units::{HostId, Span, TenantId, Time};
+use weir_units::{HostId, SortedMap, SortedSet, Span, TenantId, Time};
 
 /// Changes of objects are looked at no more often than this.
 const GATHER: Duration = Duration::from_millis(50);
@@ -68,23 +67,23 @@ pub(crate) struct Binding {
     names: Names,
     /// None while no queues are wanted.
     loop_: Option<Loop>,
-    desks: BTreeMap<SwitchId, Desk>,
+    desks: SortedMap<SwitchId, Desk>,
     threads: u64,
     say: mpsc::UnboundedSender<Heard>,
     heard: mpsc::UnboundedReceiver<Heard>,
-    seen: BTreeMap<String, Seen>,
+    seen: SortedMap<String, Seen>,
     bounds: Bounds,
     /// Version of the objects up to which `bounds` and the network are.
     looked: u64,
     looked_at: Duration,
     counted: Counted,
     /// What was written down last of each tenant's queue.
-    records: BTreeMap<TenantId, TenantQueue>,
+    records: SortedMap<TenantId, TenantQueue>,
     /// By tenant: a host that cannot tag.
-    cannot_tag: BTreeMap<TenantId, String>,
+    cannot_tag: SortedMap<TenantId, String>,
     /// Conditions that are to be written, and those that were.
-    pending: BTreeMap<Key, Observation>,
-    told: BTreeMap<Key, (Truth, String, String)>,
+    pending: SortedMap<Key, Observation>,
+    told: SortedMap<Key, (Truth, String, String)>,
     writing: Option<JoinHandle<Result<(), Problem>>>,
     in_flight: Vec<Observation>,
     write_at: Duration,
@@ -96,8 +95,8 @@ struct Loop {
     network: Network,
     members: Vec<Member>,
     /// What failed at each switch, in words.
-    failures: BTreeMap<SwitchId, String>,
-    written: BTreeSet<SwitchId>,
+    failures: SortedMap<SwitchId, String>,
+    written: SortedSet<SwitchId>,
 }
 
 impl Binding {
@@ -117,19 +116,19 @@ impl Binding {
             common,
             names: Names::default(),
             loop_: None,
-            desks: BTreeMap::new(),
+            desks: SortedMap::new(),
             threads: 0,
             say,
             heard,
-            seen: BTreeMap::new(),
+            seen: SortedMap::new(),
             bounds: Bounds::default(),
             looked: u64::MAX,
             looked_at: Duration::ZERO,
             counted: Counted::default(),
-            records: BTreeMap::new(),
-            cannot_tag: BTreeMap::new(),
-            pending: BTreeMap::new(),
-            told: BTreeMap::new(),
+            records: SortedMap::new(),
+            cannot_tag: SortedMap::new(),
+            pending: SortedMap::new(),
+            told: SortedMap::new(),
             writing: None,
             in_flight: Vec::new(),
             write_at: Duration::ZERO,
@@ -259,7 +258,7 @@ impl Binding {
         let Some(bound) = &self.loop_ else { return };
         let is_static = bound.control.config().provision != Provision::Loop;
         let trouble = self.seen.get(name).and_then(|seen| seen.trouble.clone());
-        let lacking = if is_static { bound.lacking(id) } else { BTreeSet::new() };
+        let lacking = if is_static { bound.lacking(id) } else { SortedSet::new() };
         let said = if let Some(why) = bound.failures.get(&id) {
             let message = format!("{why}; tenants that wait for it are in the shared queue");
             (Truth::False, "Failed", message)
@@ -428,8 +427,8 @@ impl Binding {
     }
 
     /// Members as the loop knows them, ascending.
-    fn members(&mut self, is_bound: bool, points: &BTreeSet<u8>) -> Vec<Member> {
-        let unable = self.fleet.cannot_tag(points);
+    fn members(&mut self, is_bound: bool, points: &SortedSet<u8>) -> Vec<Member> {
+        let unable = self.fleet.cannot_tag(&points.iter().copied().collect());
         self.cannot_tag.clear();
         let links: Vec<u32> =
             self.bounds.links.iter().map(|name| self.names.links.of(name)).collect();
@@ -463,7 +462,7 @@ impl Binding {
 
 impl Loop {
     /// Code points for which a switch that others provision is not known to have a queue on each port.
-    fn lacking(&self, id: SwitchId) -> BTreeSet<u8> {
+    fn lacking(&self, id: SwitchId) -> SortedSet<u8> {
         let config = self.control.config();
         let known = self.control.known(id);
         let ports = || config.ports.values().filter(|(switch, _)| *switch == id);

@@ -8,7 +8,6 @@
 //! Promises  Same objects and numbers, same network. A port of which nothing can be used is in no config.
 
 use crate::state::{Stored, nic_of};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_core::binding::control::{Config, Provision};
 use weir_core::binding::switch::{Abilities, PortAbilities, PortName};
@@ -21,7 +20,7 @@ use weir_model::objects::{
 use weir_model::text::show_rate;
 use weir_switch::Found;
 use weir_switch::object::usual_weight;
-use weir_units::{Rate, Span};
+use weir_units::{Rate, SortedMap, SortedSet, Span};
 
 /// A packet of a tenant is under way no longer: a full queue of every port on its way, at its weight.
 const LINGER: Span = Span::from_millis(500);
@@ -31,8 +30,8 @@ const PATIENCE: Span = Span::from_secs(3);
 /// Numbers by name, from 0 in the order of the first sight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
-    by_name: BTreeMap<String, u32>,
-    names: BTreeMap<u32, String>,
+    by_name: SortedMap<String, u32>,
+    names: SortedMap<u32, String>,
     next: u32,
 }
 
@@ -77,7 +76,7 @@ pub(super) struct Names {
 pub(super) struct Seen {
     able: Abilities,
     /// Ports that others configured, or all of them if another controller has the switch.
-    barred: BTreeSet<PortName>,
+    barred: SortedSet<PortName>,
     /// What is not as the object says, in words.
     pub(super) trouble: Option<(&'static str, String)>,
 }
@@ -87,8 +86,8 @@ pub(super) struct Seen {
 pub(super) struct Described {
     pub(super) name: String,
     pub(super) spec: SwitchSpec,
-    pub(super) rates: BTreeMap<PortName, Rate>,
-    pub(super) code_points: BTreeSet<u8>,
+    pub(super) rates: SortedMap<PortName, Rate>,
+    pub(super) code_points: SortedSet<u8>,
 }
 
 /// What the loop is told.
@@ -97,9 +96,9 @@ pub(super) struct Network {
     pub(super) config: Config,
     /// Weights that others provisioned.
     pub(super) provisioned: Option<Provisioned>,
-    pub(super) switches: BTreeMap<SwitchId, Described>,
+    pub(super) switches: SortedMap<SwitchId, Described>,
     /// By switch: ports of its object that lead nowhere.
-    pub(super) astray: BTreeMap<String, String>,
+    pub(super) astray: SortedMap<String, String>,
     /// Tenants are bound. Otherwise why not.
     pub(super) is_bound: Result<(), &'static str>,
 }
@@ -108,9 +107,9 @@ pub(super) struct Network {
 #[derive(Default)]
 struct Objects<'a> {
     topology: TopologySpec,
-    hosts: BTreeMap<&'a str, &'a HostSpec>,
-    links: BTreeMap<&'a str, &'a LinkSpec>,
-    switches: BTreeMap<&'a str, &'a SwitchSpec>,
+    hosts: SortedMap<&'a str, &'a HostSpec>,
+    links: SortedMap<&'a str, &'a LinkSpec>,
+    switches: SortedMap<&'a str, &'a SwitchSpec>,
 }
 
 impl<'a> Objects<'a> {
@@ -167,8 +166,8 @@ impl Network {
     pub(super) fn of(
         objects: &[Arc<Stored>],
         names: &mut Names,
-        seen: &BTreeMap<String, Seen>,
-        held: &BTreeSet<u8>,
+        seen: &SortedMap<String, Seen>,
+        held: &SortedSet<u8>,
     ) -> Option<Self> {
         let all = Objects::of(objects);
         let is_wanted = all.topology.queues.is_some();
@@ -177,8 +176,8 @@ impl Network {
         let mut network = Self {
             config: config(&queues, codepoints.clone()),
             provisioned: provisioned(&queues, &codepoints),
-            switches: BTreeMap::new(),
-            astray: BTreeMap::new(),
+            switches: SortedMap::new(),
+            astray: SortedMap::new(),
             is_bound: match all.topology.routing {
                 _ if !is_wanted => Err("spec.queues of the Topology was removed"),
                 Routing::Tree => Ok(()),
@@ -200,7 +199,7 @@ impl Network {
             // The number of ports that it still lacks, until all were looked at.
             links[at] = LinkPorts { rate, queues: ends };
         }
-        let mut lacking: BTreeMap<u32, u8> = BTreeMap::new();
+        let mut lacking: SortedMap<u32, u8> = SortedMap::new();
         for (at, link) in (0..).zip(&mut network.config.fabric.links) {
             lacking.insert(at, std::mem::replace(&mut link.queues, u8::MAX));
         }
@@ -221,18 +220,18 @@ impl Network {
         all: &Objects<'_>,
         names: &mut Names,
         seen: Option<&Seen>,
-        lacking: &mut BTreeMap<u32, u8>,
+        lacking: &mut SortedMap<u32, u8>,
     ) {
         let id = SwitchId(names.switches.of(name));
         let free = spec.free_queues();
-        let reserved: BTreeSet<u8> = (0..spec.queues).filter(|at| !free.contains(at)).collect();
+        let reserved: SortedSet<u8> = (0..spec.queues).filter(|at| !free.contains(at)).collect();
         let mut able = Abilities {
-            ports: BTreeMap::new(),
-            classes: spec.tenant_classes(),
+            ports: SortedMap::new(),
+            classes: spec.tenant_classes().map(|classes| classes.into_iter().collect()),
             most_weight: most_weight(spec),
             reserved_codepoints: spec.reserved_code_points.iter().copied().collect(),
         };
-        let (mut rates, mut astray) = (BTreeMap::new(), None);
+        let (mut rates, mut astray) = (SortedMap::new(), None);
         for port in &spec.ports {
             let (link, direction, rate) = match all.at(name, port) {
                 Ok(found) => found,
@@ -279,12 +278,12 @@ fn lesser(name: &PortName, said: PortAbilities, seen: Option<&Seen>) -> Option<P
     Some(PortAbilities {
         rate: found.rate,
         queues: said.queues.min(found.queues),
-        reserved: said.reserved.union(&found.reserved).copied().collect(),
+        reserved: said.reserved.iter().chain(&found.reserved).copied().collect(),
     })
 }
 
 /// Queues that are wanted no more, but are there.
-fn leaving(held: &BTreeSet<u8>) -> Option<QueuesSpec> {
+fn leaving(held: &SortedSet<u8>) -> Option<QueuesSpec> {
     let code_points: Vec<u8> = held.iter().copied().filter(|point| *point > 0).collect();
     (!code_points.is_empty()).then(|| QueuesSpec {
         code_points,
@@ -326,8 +325,8 @@ fn config(queues: &QueuesSpec, codepoints: Vec<u8>) -> Config {
     };
     Config {
         fabric,
-        ports: BTreeMap::new(),
-        switches: BTreeMap::new(),
+        ports: SortedMap::new(),
+        switches: SortedMap::new(),
         provision,
         interval,
         linger: LINGER,
@@ -342,7 +341,7 @@ impl Seen {
     pub(super) fn of(found: &Found, described: &Described, us: Option<&str>) -> Self {
         let is_other = |owner: &&String| us.is_some_and(|us| *owner != us);
         let other = found.owners.iter().find(is_other);
-        let mut barred: BTreeSet<PortName> = found.barred.keys().cloned().collect();
+        let mut barred: SortedSet<PortName> = found.barred.keys().cloned().collect();
         if other.is_some() {
             barred.extend(described.rates.keys().cloned());
         }
@@ -370,7 +369,7 @@ fn differs(found: &Found, described: &Described) -> Option<String> {
         let Some(port) = found.able.ports.get(name) else {
             return Some(format!("it has no port {name}: correct spec.ports"));
         };
-        let has: BTreeSet<u8> = port.free().collect();
+        let has: SortedSet<u8> = port.free().collect();
         if let Some(queue) = free.iter().find(|queue| !has.contains(queue)) {
             return Some(format!(
                 "queue {queue} of port {name} is not for tenants, those are {}: correct spec.free",
@@ -385,7 +384,7 @@ fn differs(found: &Found, described: &Described) -> Option<String> {
 }
 
 /// Numbers as people read them.
-pub(super) fn listed(numbers: &BTreeSet<u8>) -> String {
+pub(super) fn listed(numbers: &SortedSet<u8>) -> String {
     let all: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     if all.is_empty() { "none".into() } else { all.join(", ") }
 }

@@ -4,14 +4,13 @@ use super::network::{Network, Seen};
 use super::switches::Desk;
 use super::{Binding, GATHER, Loop, PAUSE, REPORTS, tell};
 use crate::problem::Problem;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::binding::Binder;
 use weir_core::binding::control::{Answer, Config, Control, Held, Input, Order, Ticket};
 use weir_core::binding::switch::SwitchConfig;
 use weir_core::host::Version;
 use weir_core::ledger::SwitchId;
 use weir_model::objects::{Kind, Truth};
-use weir_units::TenantId;
+use weir_units::{SortedMap, SortedSet, TenantId};
 
 /// Objects that say what the network is.
 const NETWORK: [Kind; 4] = [Kind::Topology, Kind::Host, Kind::Link, Kind::Switch];
@@ -34,7 +33,7 @@ impl Binding {
         (self.looked, self.looked_at) = (revision, self.clock.running());
         let (objects, _) = self.view.all(&NETWORK);
         let tenants = self.bounds.tenants.iter().filter_map(|bound| bound.queue);
-        let mut held: BTreeSet<u8> = tenants.map(|queue| queue.code_point).collect();
+        let mut held: SortedSet<u8> = tenants.map(|queue| queue.code_point).collect();
         if let Some(bound) = self.loop_.as_ref().filter(|bound| !bound.is_left()) {
             held.extend(&bound.control.config().fabric.codepoints);
         }
@@ -101,7 +100,7 @@ impl Binding {
                 Err(error) => tracing::error!("a switch has no thread: {error}"),
             }
         }
-        let known: BTreeSet<&str> =
+        let known: SortedSet<&str> =
             network.switches.values().map(|described| described.name.as_str()).collect();
         self.seen.retain(|name, _| known.contains(name.as_str()));
         let interval = network.config.interval.as_nanos() / 1_000_000;
@@ -161,8 +160,8 @@ impl Binding {
             control,
             network,
             members,
-            failures: BTreeMap::new(),
-            written: BTreeSet::new(),
+            failures: SortedMap::new(),
+            written: SortedSet::new(),
         });
         self.follow(outcome);
         self.take_in_force(true);
@@ -170,10 +169,10 @@ impl Binding {
     }
 
     /// Asks all switches at once what they have. Those that do not say so in time are left out.
-    async fn read_all(&mut self, is_static: bool) -> BTreeMap<SwitchId, SwitchConfig> {
+    async fn read_all(&mut self, is_static: bool) -> SortedMap<SwitchId, SwitchConfig> {
         self.desks.values().for_each(|desk| desk.read(FIRST));
-        let mut waiting: BTreeSet<SwitchId> = self.desks.keys().copied().collect();
-        let mut found = BTreeMap::new();
+        let mut waiting: SortedSet<SwitchId> = self.desks.keys().copied().collect();
+        let mut found = SortedMap::new();
         let until = tokio::time::Instant::now() + super::LIMIT + PAUSE;
         while !waiting.is_empty() {
             let heard = tokio::time::timeout_at(until, self.heard.recv()).await;
@@ -202,7 +201,7 @@ impl Binding {
     /// Forgets names of tenants that are gone.
     fn forget(&mut self) {
         let Some(bound) = &self.loop_ else { return };
-        let known: BTreeSet<&str> =
+        let known: SortedSet<&str> =
             self.bounds.tenants.iter().map(|bound| bound.name.as_str()).collect();
         let control = &bound.control;
         self.names.tenants.retain(|name, number| {

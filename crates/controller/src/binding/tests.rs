@@ -9,7 +9,7 @@ use weir_core::binding::switch::{Abilities, PortAbilities, PortName, SwitchConfi
 use weir_core::ledger::{Direction, LinkId};
 use weir_model::objects::{API_VERSION, Object};
 use weir_switch::Found;
-use weir_units::Rate;
+use weir_units::{Rate, SortedMap, SortedSet};
 
 fn stored(kind: &str, name: &str, spec: Value) -> Arc<Stored> {
     let document =
@@ -39,8 +39,8 @@ fn cloud(more: &[Arc<Stored>]) -> Vec<Arc<Stored>> {
     all
 }
 
-fn of(objects: &[Arc<Stored>], names: &mut Names, seen: &BTreeMap<String, Seen>) -> Network {
-    Network::of(objects, names, seen, &BTreeSet::new()).expect("queues are wanted")
+fn of(objects: &[Arc<Stored>], names: &mut Names, seen: &SortedMap<String, Seen>) -> Network {
+    Network::of(objects, names, seen, &SortedSet::new()).expect("queues are wanted")
 }
 
 fn queues(network: &Network, names: &Names, link: &str) -> u8 {
@@ -50,7 +50,7 @@ fn queues(network: &Network, names: &Names, link: &str) -> u8 {
 #[test]
 fn a_link_has_the_queues_of_its_poorest_port_and_none_where_an_end_is_not_described() {
     let mut names = Names::default();
-    let network = of(&cloud(&[]), &mut names, &BTreeMap::new());
+    let network = of(&cloud(&[]), &mut names, &SortedMap::new());
     assert_eq!(network.is_bound, Ok(()));
     // A host's link needs one port, a cable two; the spine has three free queues.
     assert_eq!(queues(&network, &names, &nic_of("h0")), 8);
@@ -70,19 +70,19 @@ fn a_link_has_the_queues_of_its_poorest_port_and_none_where_an_end_is_not_descri
     // Without the spine's object.
     let mut less = cloud(&[]);
     less.retain(|one| one.object.name() != "spine");
-    let network = of(&less, &mut names, &BTreeMap::new());
+    let network = of(&less, &mut names, &SortedMap::new());
     assert_eq!((queues(&network, &names, "up0"), queues(&network, &names, &nic_of("h0"))), (0, 8));
 }
 
 #[test]
 fn numbers_stay_with_their_names_when_others_come_and_go() {
     let mut names = Names::default();
-    let before = of(&cloud(&[]), &mut names, &BTreeMap::new());
+    let before = of(&cloud(&[]), &mut names, &SortedMap::new());
     let up = names.links.known("up1").expect("known");
     let spec = json!({"switch": "rack0", "rate": "1Gbit", "slots": 9});
     let mut more = cloud(&[stored("Host", "a-first-one", spec)]);
     more.retain(|one| one.object.name() != "up0");
-    let after = of(&more, &mut names, &BTreeMap::new());
+    let after = of(&more, &mut names, &SortedMap::new());
     assert_eq!(names.links.known("up1"), Some(up));
     let at = |network: &Network| network.config.ports[&(LinkId(up), Direction::Forward)].clone();
     assert_eq!(at(&before), at(&after));
@@ -96,7 +96,7 @@ fn ports_that_lead_nowhere_and_several_cables_are_said() {
         let spec = json!({"driver": "linux-tc", "ports": ports});
         let mut all = vec![stored("Switch", "rack0", spec)];
         all.extend(more.iter().cloned());
-        let network = of(&cloud(&all), &mut Names::default(), &BTreeMap::new());
+        let network = of(&cloud(&all), &mut Names::default(), &SortedMap::new());
         network.astray["rack0"].clone()
     };
     let other = said(json!([{"name": "p", "host": "h1"}]), &[]);
@@ -112,7 +112,7 @@ fn ports_that_lead_nowhere_and_several_cables_are_said() {
 fn tenants_are_bound_where_they_stay_on_their_trees() {
     let with = |spec: Value| {
         let all = cloud(&[stored("Topology", "default", spec)]);
-        Network::of(&all, &mut Names::default(), &BTreeMap::new(), &BTreeSet::new())
+        Network::of(&all, &mut Names::default(), &SortedMap::new(), &SortedSet::new())
     };
     assert!(with(json!({})).is_none(), "no queues are wanted");
     let several = |confined: bool| {
@@ -124,7 +124,7 @@ fn tenants_are_bound_where_they_stay_on_their_trees() {
     // Queues that are there are taken away, with the code points that are in use.
     let held = [0, 12].into();
     let all = cloud(&[stored("Topology", "default", json!({}))]);
-    let leaving = Network::of(&all, &mut Names::default(), &BTreeMap::new(), &held);
+    let leaving = Network::of(&all, &mut Names::default(), &SortedMap::new(), &held);
     let leaving = leaving.expect("a tenant has one");
     assert_eq!((leaving.config.fabric.codepoints, leaving.is_bound.is_err()), (vec![12], true));
 }
@@ -132,20 +132,20 @@ fn tenants_are_bound_where_they_stay_on_their_trees() {
 fn found(ports: &[(&str, u64, u8)], owners: &[&str]) -> Found {
     let port = |(name, gbit, queues): &(&str, u64, u8)| {
         let rate = Rate::from_mbps(1000 * gbit);
-        (PortName::from(*name), PortAbilities { rate, queues: *queues, reserved: BTreeSet::new() })
+        (PortName::from(*name), PortAbilities { rate, queues: *queues, reserved: SortedSet::new() })
     };
     Found {
         able: Abilities {
             ports: ports.iter().map(port).collect(),
             classes: None,
             most_weight: weir_core::binding::MostWeight::PAPER,
-            reserved_codepoints: BTreeSet::new(),
+            reserved_codepoints: SortedSet::new(),
         },
         config: SwitchConfig::default(),
-        classes: BTreeMap::new(),
+        classes: SortedMap::new(),
         owners: owners.iter().map(|owner| (*owner).to_owned()).collect(),
-        torn: BTreeSet::new(),
-        barred: BTreeMap::new(),
+        torn: SortedSet::new(),
+        barred: SortedMap::new(),
         others: Vec::new(),
     }
 }
@@ -154,7 +154,7 @@ fn found(ports: &[(&str, u64, u8)], owners: &[&str]) -> Found {
 fn a_switch_with_less_than_said_or_another_owner_takes_queues_away_and_says_so() {
     let mut names = Names::default();
     let all = cloud(&[]);
-    let network = of(&all, &mut names, &BTreeMap::new());
+    let network = of(&all, &mut names, &SortedMap::new());
     let rack = SwitchId(names.switches.known("rack0").expect("known"));
     let described = &network.switches[&rack];
     let mut seen = |found: &Found| {

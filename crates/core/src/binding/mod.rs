@@ -27,8 +27,7 @@ use weights::holds;
 pub use weights::{MostWeight, Weights, weigh};
 
 use crate::ledger::{Direction, LinkId, Need, SwitchId};
-use std::collections::BTreeMap;
-use weir_units::{Rate, TenantId};
+use weir_units::{Rate, SortedMap, TenantId};
 
 /// The queue that tenants without one of their own share.
 pub const SHARED: u8 = 0;
@@ -157,7 +156,7 @@ pub struct QueuePlan {
 pub struct Binder {
     fabric: Fabric,
     provisioned: Option<Provisioned>,
-    places: BTreeMap<TenantId, Place>,
+    places: SortedMap<TenantId, Place>,
     ports: Vec<Ports>,
 }
 
@@ -168,7 +167,7 @@ pub struct Provisioned {
     /// The shared queue's.
     pub shared: u16,
     /// By code point: those of all other queues.
-    pub own: BTreeMap<u8, u16>,
+    pub own: SortedMap<u8, u16>,
 }
 
 impl Provisioned {
@@ -211,7 +210,7 @@ impl Binder {
     /// No tenant has a queue.
     pub fn new(fabric: Fabric) -> Self {
         let ports = vec![Ports::default(); fabric.links.len()];
-        Self { fabric, provisioned: None, places: BTreeMap::new(), ports }
+        Self { fabric, provisioned: None, places: SortedMap::new(), ports }
     }
 
     /// The same on queues whose weights stay as they are. The fabric's code points are those that

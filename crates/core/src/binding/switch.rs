@@ -17,10 +17,9 @@
 //!           TC_TO_QUEUE_MAP (at the port where they leave).
 
 use super::{MostWeight, QueuePlan};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use weir_units::Rate;
+use weir_units::{Rate, SortedMap, SortedSet};
 
 /// The largest code point of IP's field (DSCP, 6 bits).
 pub const LAST_CODEPOINT: u8 = 63;
@@ -50,9 +49,9 @@ pub struct PortQueues {
     pub shared: u8,
     /// Weights by queue, the shared one among them. A queue has its weight over the sum of those that
     /// have packets.
-    pub weights: BTreeMap<u8, u16>,
+    pub weights: SortedMap<u8, u16>,
     /// The queue of a code point.
-    pub queue_of: BTreeMap<u8, u8>,
+    pub queue_of: SortedMap<u8, u8>,
 }
 
 impl PortQueues {
@@ -69,8 +68,8 @@ impl PortQueues {
         let mut made = Self {
             rate: able.rate,
             shared: at(super::SHARED)?,
-            weights: BTreeMap::new(),
-            queue_of: BTreeMap::new(),
+            weights: SortedMap::new(),
+            queue_of: SortedMap::new(),
         };
         for plan in plan {
             let queue = at(plan.queue)?;
@@ -82,7 +81,7 @@ impl PortQueues {
 
     /// A port with the shared queue alone.
     pub fn shared_alone(rate: Rate, shared: u8) -> Self {
-        Self { rate, shared, weights: [(shared, 1)].into(), queue_of: BTreeMap::new() }
+        Self { rate, shared, weights: [(shared, 1)].into(), queue_of: SortedMap::new() }
     }
 
     /// The queue to which a tenants' code point leads.
@@ -95,7 +94,7 @@ impl PortQueues {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SwitchConfig {
     /// By port.
-    pub ports: BTreeMap<PortName, PortQueues>,
+    pub ports: SortedMap<PortName, PortQueues>,
 }
 
 /// What a port can hold.
@@ -106,7 +105,7 @@ pub struct PortAbilities {
     /// Number of its queues, from 0.
     pub queues: u8,
     /// Queues of others (lossless traffic, control), which Weir never touches.
-    pub reserved: BTreeSet<u8>,
+    pub reserved: SortedSet<u8>,
 }
 
 impl PortAbilities {
@@ -120,15 +119,15 @@ impl PortAbilities {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Abilities {
     /// Its ports.
-    pub ports: BTreeMap<PortName, PortAbilities>,
+    pub ports: SortedMap<PortName, PortAbilities>,
     /// Classes that tenants may have, between code point and queue. A code point has one class where
     /// packets enter, and a class has one queue per port where they leave. The least is that of shared
     /// queues. `None`: a port leads each code point to a queue by itself.
-    pub classes: Option<BTreeSet<u8>>,
+    pub classes: Option<SortedSet<u8>>,
     /// Its range of weights.
     pub most_weight: MostWeight,
     /// Code points of others, which Weir never binds.
-    pub reserved_codepoints: BTreeSet<u8>,
+    pub reserved_codepoints: SortedSet<u8>,
 }
 
 /// What a switch cannot do, and why.
@@ -237,12 +236,12 @@ impl fmt::Display for Cannot {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fit {
     /// The class of each code point; empty where the switch has no classes.
-    pub classes: BTreeMap<u8, u8>,
+    pub classes: SortedMap<u8, u8>,
     /// Code points that cannot be bound on this switch: their tenants stay in the shared queue, on
     /// all switches.
-    pub refused: BTreeMap<u8, Cannot>,
+    pub refused: SortedMap<u8, Cannot>,
     /// Ports on which nothing can be configured. All their code points are refused.
-    pub ports: BTreeMap<PortName, Cannot>,
+    pub ports: SortedMap<PortName, Cannot>,
 }
 
 impl Fit {
@@ -260,7 +259,7 @@ impl Fit {
 ///
 /// Where the switch has classes, two code points may have one class if no port has different queues
 /// for them. A packet off its tenant's tree may then meet another tenant's queue.
-pub fn fit(wanted: &SwitchConfig, able: &Abilities, held: &BTreeMap<u8, u8>, order: &[u8]) -> Fit {
+pub fn fit(wanted: &SwitchConfig, able: &Abilities, held: &SortedMap<u8, u8>, order: &[u8]) -> Fit {
     let mut fit = Fit::default();
     for (name, port) in &wanted.ports {
         let bound = port.queue_of.iter();
@@ -332,8 +331,8 @@ fn check_codepoint(
 /// Gives each code point the least class that leads it to its queue on every port.
 fn color(
     wanted: &SwitchConfig,
-    classes: &BTreeSet<u8>,
-    held: &BTreeMap<u8, u8>,
+    classes: &SortedSet<u8>,
+    held: &SortedMap<u8, u8>,
     order: &[u8],
     fit: &mut Fit,
 ) {
@@ -341,11 +340,11 @@ fn color(
     let shared = own.next();
     let own: Vec<u8> = own.collect();
     let bound = wanted.ports.values().flat_map(|port| port.queue_of.keys().copied());
-    let all: BTreeSet<u8> = bound.filter(|at| !fit.refused.contains_key(at)).collect();
+    let all: SortedSet<u8> = bound.filter(|at| !fit.refused.contains_key(at)).collect();
     let first = held.keys().chain(order).copied().filter(|at| all.contains(at));
     // The queue of a class, by port.
-    let mut queues: BTreeMap<(&PortName, u8), u8> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
+    let mut queues: SortedMap<(&PortName, u8), u8> = SortedMap::new();
+    let mut seen = SortedSet::new();
     for codepoint in first.chain(all.iter().copied()) {
         if !seen.insert(codepoint) {
             continue;
@@ -464,8 +463,8 @@ impl Change {
         let port = config.ports.entry(self.port.clone()).or_insert_with(|| PortQueues {
             rate: Rate::ZERO,
             shared: super::SHARED,
-            weights: BTreeMap::new(),
-            queue_of: BTreeMap::new(),
+            weights: SortedMap::new(),
+            queue_of: SortedMap::new(),
         });
         match self.what {
             What::Rate { rate, .. } => port.rate = rate,
@@ -553,9 +552,9 @@ fn diff_port(found: &PortQueues, wanted: &PortQueues, mut push: impl FnMut(What)
     }
     // Queues that another code point than those found there will have.
     let moves = |(codepoint, queue): &(&u8, &u8)| found.queue_of.get(codepoint) != Some(queue);
-    let taken: BTreeSet<u8> =
+    let taken: SortedSet<u8> =
         wanted.queue_of.iter().filter(moves).map(|(_, queue)| *queue).collect();
-    let mut unbound = BTreeSet::new();
+    let mut unbound = SortedSet::new();
     for (&codepoint, &was) in &found.queue_of {
         let to = wanted.queue_of.get(&codepoint);
         if to.is_none() || (to != Some(&was) && taken.contains(&was)) {

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use weir_units::SortedMap;
 
 const GIGABIT: Rate = Rate::from_mbps(1000);
 
@@ -28,7 +29,7 @@ fn able(ports: &[&str], classes: Option<&[u8]>) -> Abilities {
 }
 
 fn refusal(wanted: &SwitchConfig, codepoint: u8) -> Cannot {
-    let fit = fit(wanted, &able(&["a", "b"], None), &BTreeMap::new(), &[]);
+    let fit = fit(wanted, &able(&["a", "b"], None), &SortedMap::new(), &[]);
     fit.refused.get(&codepoint).cloned().unwrap_or_else(|| panic!("{fit:?}"))
 }
 
@@ -47,7 +48,7 @@ fn what_a_switch_has_not_is_refused_with_the_facts() {
         let mut wanted = switch(&[("a", &[(9, 1), (10, 2)])]);
         wanted.ports.get_mut(&a()).unwrap().weights.insert(1, weight);
         assert_eq!(refusal(&wanted, 9), Cannot::Weight { port: a(), queue: 1, weight, most: 15 });
-        let fit = fit(&wanted, &able(&["a"], None), &BTreeMap::new(), &[]);
+        let fit = fit(&wanted, &able(&["a"], None), &SortedMap::new(), &[]);
         assert!(!fit.refused.contains_key(&10), "other queues of the port are not concerned");
     }
     let mut wanted = switch(&[("a", &[(9, 1)])]);
@@ -81,7 +82,7 @@ fn a_binders_queues_are_the_free_ones_of_the_port() {
 fn code_points_that_no_port_tells_apart_have_one_class() {
     let able = able(&["a", "b"], Some(&[0, 1, 2]));
     let wanted = switch(&[("a", &[(9, 1), (10, 2)]), ("b", &[(11, 1), (12, 7)])]);
-    let found = fit(&wanted, &able, &BTreeMap::new(), &[]);
+    let found = fit(&wanted, &able, &SortedMap::new(), &[]);
     assert!(found.is_whole(), "{found:?}");
     assert_eq!(found.classes, [(9, 1), (10, 2), (11, 1), (12, 2)].into());
 
@@ -96,7 +97,7 @@ fn code_points_that_no_port_tells_apart_have_one_class() {
     assert_eq!(refused(&[], &[11]), [10]);
     assert_eq!(refused(&[(9, 2)], &[11, 10]), [10], "9 has its class already");
     let why = Cannot::Classes { codepoint: 11, classes: 2 };
-    assert_eq!(fit(&wanted, &able, &BTreeMap::new(), &[]).refused[&11], why);
+    assert_eq!(fit(&wanted, &able, &SortedMap::new(), &[]).refused[&11], why);
 }
 
 #[test]
@@ -178,9 +179,9 @@ proptest! {
         let classes: Vec<u8> = (0..=last).collect();
         let mut able = able(&["a", "b", "c"], Some(&classes));
         able.ports.values_mut().for_each(|port| port.reserved.clear());
-        let found = fit(&wanted, &able, &BTreeMap::new(), &[]);
+        let found = fit(&wanted, &able, &SortedMap::new(), &[]);
         for port in wanted.ports.values() {
-            let mut queues: BTreeMap<u8, u8> = BTreeMap::new();
+            let mut queues: SortedMap<u8, u8> = SortedMap::new();
             for (codepoint, queue) in &port.queue_of {
                 let class = found.classes.get(codepoint);
                 prop_assert!(class.is_some() != found.refused.contains_key(codepoint));

@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use weir_units::TenantId;
+use weir_units::{SortedMap, SortedSet, TenantId};
 
 const LINK: u64 = 1000;
 
@@ -197,7 +197,7 @@ fn ties_go_to_another_tenant_in_another_interval() {
         dedicated(&binder)[0]
     };
     assert_eq!(winner(3), winner(3));
-    let winners: std::collections::BTreeSet<u32> = (0..50).map(winner).collect();
+    let winners: SortedSet<u32> = (0..50).map(winner).collect();
     assert_eq!(winners.len(), 6);
 }
 
@@ -265,7 +265,7 @@ prop_compose! {
 /// Those of the contenders that admission lets in: no link promises more than nine tenths.
 fn admitted(contenders: Vec<Contender>) -> Vec<Contender> {
     let mut sums = [[0; 2]; 4];
-    let mut all: std::collections::BTreeMap<TenantId, Contender> = Default::default();
+    let mut all: SortedMap<TenantId, Contender> = Default::default();
     for contender in contenders {
         let most = LINK * 1_000_000 * 9 / 10;
         let with = |sums: &mut [[u64; 2]; 4]| {

@@ -14,8 +14,7 @@
 
 use super::policy::{Hose, Policy};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::{HoseId, PairId, Rate, VmId};
+use weir_units::{HoseId, PairId, Rate, SortedMap, VmId};
 
 /// One of the hoses of a VM.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -75,16 +74,17 @@ impl Policy {
     }
 
     /// The further hoses of a VM of this host: those with floors, and those that only tie it.
-    pub fn further_of(&self, vm: VmId) -> BTreeMap<HoseId, Hose> {
+    pub fn further_of(&self, vm: VmId) -> SortedMap<HoseId, Hose> {
         let ties = self.ties.get(&vm).into_iter().flat_map(Ties::all);
-        let mut all: BTreeMap<HoseId, Hose> = ties.map(|id| (id, Hose::both(Rate::ZERO))).collect();
+        let mut all: SortedMap<HoseId, Hose> =
+            ties.map(|id| (id, Hose::both(Rate::ZERO))).collect();
         all.extend(self.further.get(&vm).into_iter().flatten().map(|(id, hose)| (*id, *hose)));
         all
     }
 
     /// The sum of a VM's floors out, over its tenant's hose and all further ones.
     pub fn floors_out(&self, vm: VmId) -> Rate {
-        let further = self.further.get(&vm).into_iter().flat_map(BTreeMap::values);
+        let further = self.further.get(&vm).into_iter().flat_map(SortedMap::values);
         self.hoses.get(&vm).into_iter().chain(further).map(|hose| hose.out.floor).sum()
     }
 

@@ -46,8 +46,7 @@ pub use windows::WindowShares;
 
 use crate::mechanism::{Mechanism, PairView, Refusal, elasticswitch, eyeq};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::{PairId, TenantId, Time};
+use weir_units::{PairId, SortedMap, TenantId, Time};
 use windows::Windows;
 
 /// One host's machine.
@@ -57,7 +56,7 @@ pub struct HostMachine {
     windows: Windows,
     free: tags::Free,
     /// The versions of tenants in force.
-    tenants: BTreeMap<TenantId, Version>,
+    tenants: SortedMap<TenantId, Version>,
     refused_policies: u64,
 }
 
@@ -171,6 +170,6 @@ impl HostMachine {
 }
 
 /// Whether a tenant's version in `next` is older than in `now`. One that is not listed has version 0.
-fn is_older(next: &BTreeMap<TenantId, Version>, now: &BTreeMap<TenantId, Version>) -> bool {
+fn is_older(next: &SortedMap<TenantId, Version>, now: &SortedMap<TenantId, Version>) -> bool {
     now.iter().any(|(tenant, version)| next.get(tenant).copied().unwrap_or_default() < *version)
 }

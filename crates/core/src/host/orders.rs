@@ -9,8 +9,7 @@ use super::tags::Tag;
 use super::windows::WindowShares;
 use super::{Direction, Event, Events};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{PairId, Rate, TenantId, VmId};
+use weir_units::{PairId, Rate, SortedMap, SortedSet, TenantId, VmId};
 
 /// All that a data plane should have.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
@@ -86,12 +85,12 @@ pub struct Receive {
 /// The rates of all pairs.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct Pairs {
-    table: BTreeMap<PairId, Setting>,
-    dirty: BTreeSet<PairId>,
+    table: SortedMap<PairId, Setting>,
+    dirty: SortedSet<PairId>,
     forgotten: Vec<(PairId, Direction)>,
     /// Of pairs with several paths: the levels of these, which sum to the pair's.
-    paths: BTreeMap<PairId, Vec<Setting>>,
-    dirty_paths: BTreeSet<PairId>,
+    paths: SortedMap<PairId, Vec<Setting>>,
+    dirty_paths: SortedSet<PairId>,
 }
 
 impl Pairs {
@@ -208,13 +207,13 @@ fn together(paths: &[Setting], line: Rate) -> Setting {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Ord + Deserialize<'de>, V: Deserialize<'de>"))]
 pub struct Levels<K, V> {
-    table: BTreeMap<K, V>,
-    dirty: BTreeSet<K>,
+    table: SortedMap<K, V>,
+    dirty: SortedSet<K>,
 }
 
 impl<K, V> Default for Levels<K, V> {
     fn default() -> Self {
-        Self { table: BTreeMap::new(), dirty: BTreeSet::new() }
+        Self { table: SortedMap::new(), dirty: SortedSet::new() }
     }
 }
 

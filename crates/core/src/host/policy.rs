@@ -5,8 +5,7 @@ use super::tags::Tag;
 use crate::mechanism::Law;
 use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HoseId, HostId, Rate, TenantId, VmId};
+use weir_units::{HoseId, HostId, Rate, SortedMap, SortedSet, TenantId, VmId};
 
 /// Everything that a host is told, and nothing more: no traffic matrix, no topology.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -23,22 +22,22 @@ pub struct Policy {
     pub can: Capabilities,
     /// The version of each tenant's part of this policy. A policy in which one is older than what is in force is
     /// refused. A tenant that is not listed has version 0.
-    pub tenants: BTreeMap<TenantId, Version>,
+    pub tenants: SortedMap<TenantId, Version>,
     /// The tags of tenants' packets, each at its tenant's version. A tenant that is not listed is in the shared queue.
-    pub tags: BTreeMap<TenantId, Tag>,
+    pub tags: SortedMap<TenantId, Tag>,
     /// Tenants with a queue of their own on all switches, whose VMs nothing but this host's uplink limits when they
     /// send to each other, each at its tenant's version. All others have what the mechanism gives them.
-    pub free: BTreeSet<TenantId>,
+    pub free: SortedSet<TenantId>,
     /// The hoses of this host's VMs toward all VMs of their tenants.
-    pub hoses: BTreeMap<VmId, Hose>,
+    pub hoses: SortedMap<VmId, Hose>,
     /// The further hoses of this host's VMs, where a VM has any.
-    pub further: BTreeMap<VmId, BTreeMap<HoseId, Hose>>,
+    pub further: SortedMap<VmId, SortedMap<HoseId, Hose>>,
     /// The hoses in which VMs of the fleet send and receive, where a VM has further ones.
-    pub ties: BTreeMap<VmId, Ties>,
+    pub ties: SortedMap<VmId, Ties>,
     /// Budgets of the windows of VMs' connections, where a VM of this host has one.
-    pub windows: BTreeMap<VmId, BudgetConfig>,
+    pub windows: SortedMap<VmId, BudgetConfig>,
     /// All VMs of the fleet.
-    pub directory: BTreeMap<VmId, Location>,
+    pub directory: SortedMap<VmId, Location>,
 }
 
 impl Policy {
@@ -50,14 +49,14 @@ impl Policy {
             fastest_line: line,
             law,
             can: Capabilities::default(),
-            tenants: BTreeMap::new(),
-            tags: BTreeMap::new(),
-            free: BTreeSet::new(),
-            hoses: BTreeMap::new(),
-            further: BTreeMap::new(),
-            ties: BTreeMap::new(),
-            windows: BTreeMap::new(),
-            directory: BTreeMap::new(),
+            tenants: SortedMap::new(),
+            tags: SortedMap::new(),
+            free: SortedSet::new(),
+            hoses: SortedMap::new(),
+            further: SortedMap::new(),
+            ties: SortedMap::new(),
+            windows: SortedMap::new(),
+            directory: SortedMap::new(),
         }
     }
 

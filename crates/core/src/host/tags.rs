@@ -13,9 +13,8 @@
 use super::orders::{Levels, Pairs, Setting};
 use super::policy::Policy;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
-use weir_units::{PairId, Rate, TenantId, VmId};
+use weir_units::{PairId, Rate, SortedMap, TenantId, VmId};
 
 /// The code point (DSCP) of a tenant's packets, from 0 to 63. 0 is the shared queue's.
 #[derive(
@@ -65,14 +64,14 @@ impl fmt::Display for Tag {
 }
 
 /// The tags of tenants that have a VM here, but for the shared queue's.
-pub(super) fn here(policy: &Policy) -> BTreeMap<TenantId, Tag> {
+pub(super) fn here(policy: &Policy) -> SortedMap<TenantId, Tag> {
     let tenants = policy.vms().filter_map(|(vm, _)| Some(policy.directory.get(&vm)?.tenant));
     let tagged = tenants.filter_map(|tenant| Some((tenant, *policy.tags.get(&tenant)?)));
     tagged.filter(|(_, tag)| !tag.is_shared()).collect()
 }
 
 /// Makes the levels exactly these.
-pub(super) fn order(tagged: BTreeMap<TenantId, Tag>, levels: &mut Levels<TenantId, Tag>) {
+pub(super) fn order(tagged: SortedMap<TenantId, Tag>, levels: &mut Levels<TenantId, Tag>) {
     let gone: Vec<TenantId> = levels.iter().map(|(tenant, _)| tenant).collect();
     gone.into_iter().filter(|tenant| !tagged.contains_key(tenant)).for_each(|t| levels.remove(t));
     tagged.into_iter().for_each(|(tenant, tag)| levels.set(tenant, tag));
@@ -82,7 +81,7 @@ pub(super) fn order(tagged: BTreeMap<TenantId, Tag>, levels: &mut Levels<TenantI
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Free {
     line: Rate,
-    vms: BTreeMap<VmId, TenantId>,
+    vms: SortedMap<VmId, TenantId>,
 }
 
 impl Free {
@@ -195,7 +194,7 @@ mod tests {
             for pair in [pair, stranger] {
                 host.machine.orders(Time::ZERO).pairs.set(pair, setting);
             }
-            let ceilings = |host: &mut HostLoop| -> BTreeMap<PairId, Rate> {
+            let ceilings = |host: &mut HostLoop| -> SortedMap<PairId, Rate> {
                 let pairs = host.work(Time::ZERO).pairs;
                 pairs.into_iter().map(|(pair, setting)| (pair, setting.ceiling)).collect()
             };
@@ -203,13 +202,13 @@ mod tests {
             let mut free = bound.clone();
             free.free.insert(HERE);
             change_only(&mut host, &free);
-            assert_eq!(ceilings(&mut host), BTreeMap::from([(pair, free.line)]), "{}", row.name);
+            assert_eq!(ceilings(&mut host), SortedMap::from([(pair, free.line)]), "{}", row.name);
             // What the mechanism wants meanwhile stays its own.
             let lower = Setting { ceiling: Rate::from_mbps(1), ..setting };
             host.machine.orders(Time::ZERO).pairs.set(pair, lower);
-            assert_eq!(ceilings(&mut host), BTreeMap::from([(pair, free.line)]));
+            assert_eq!(ceilings(&mut host), SortedMap::from([(pair, free.line)]));
             change_only(&mut host, &bound);
-            assert_eq!(ceilings(&mut host), BTreeMap::from([(pair, lower.ceiling)]), "clamped");
+            assert_eq!(ceilings(&mut host), SortedMap::from([(pair, lower.ceiling)]), "clamped");
         }
     }
 

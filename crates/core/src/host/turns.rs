@@ -27,7 +27,7 @@ use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedSet, Span, TenantId, Time, VmId};
 
 /// An agent renews the lease on what is borrowed at least this often; the guardian takes it back one second after
 /// the last renewal.
@@ -132,9 +132,9 @@ pub struct HostLoop {
     beat: Option<Time>,
     /// Since when some rate in force is wrong.
     unwritten_since: Option<Time>,
-    classless: BTreeSet<PairId>,
+    classless: SortedSet<PairId>,
     /// Pairs that an earlier life left a class of, until the first work.
-    adopted: BTreeSet<PairId>,
+    adopted: SortedSet<PairId>,
 }
 
 impl HostLoop {
@@ -148,8 +148,8 @@ impl HostLoop {
             outbox: Outbox::default(),
             beat: None,
             unwritten_since: None,
-            classless: BTreeSet::new(),
-            adopted: BTreeSet::new(),
+            classless: SortedSet::new(),
+            adopted: SortedSet::new(),
         })
     }
 

@@ -15,15 +15,14 @@ use super::policy::Policy;
 use crate::mechanism::Refusal;
 use crate::vcc::Budget;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::VmId;
+use weir_units::{SortedMap, VmId};
 
 /// What one connection of each class may have, octets; a data plane without such a level bounds nothing.
 pub type WindowShares = Vec<u32>;
 
 /// The budgets in force.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Windows(BTreeMap<VmId, Budget>);
+pub(super) struct Windows(SortedMap<VmId, Budget>);
 
 impl Windows {
     pub(super) fn of(policy: &Policy) -> Result<Self, Refusal> {
@@ -125,7 +124,7 @@ mod tests {
             let small = policy(row.sample(), 9_000);
             assert_eq!(tell(&small), (vec![], 1), "{}", row.name);
             assert_eq!(tell(&first), (vec![], 1));
-            let without = Policy { windows: BTreeMap::new(), ..first };
+            let without = Policy { windows: SortedMap::new(), ..first };
             assert_eq!(tell(&without), (vec![(VM, None)], 1));
             assert!(HostMachine::new(small, Time::ZERO).is_err());
         }

@@ -25,9 +25,8 @@ use crate::vcc;
 use elasticswitch::Promise;
 use explain::{Facts, Named, Summary};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::fmt;
-use weir_units::{PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{PairId, Rate, SortedSet, Span, TenantId, Time, VmId};
 
 /// A mechanism and its constants, as a host is told.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -127,7 +126,7 @@ impl Law {
         match self {
             _ if self.of_hoses().is_some_and(|es| es.promise == Promise::Hose) => {
                 let elsewhere = host.directory.values().filter(|l| l.host != host.host);
-                let elsewhere: BTreeSet<TenantId> = elsewhere.map(|l| l.tenant).collect();
+                let elsewhere: SortedSet<TenantId> = elsewhere.map(|l| l.tenant).collect();
                 let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
                 let of = |hose: &Hose| if out { hose.out.floor } else { hose.in_.floor };
                 let floors = host.vms().filter(|(vm, _)| crosses(vm)).map(|(_, hose)| of(hose));

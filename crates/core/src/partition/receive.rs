@@ -17,8 +17,7 @@ use super::maxmin::Split;
 use super::trip::RoundTrip;
 use super::{Demand, PartitionConfig, older};
 use crate::message::{Backlog, Echo, Offer};
-use std::collections::BTreeMap;
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// Serials are at most so far behind the clock, in milliseconds: 12 days. Twice as much looks like the future.
 const MOST_BEHIND: u32 = 1 << 30;
@@ -30,7 +29,7 @@ pub struct ReceiveHose {
     vm: VmId,
     hose: Rate,
     small: Small,
-    pairs: BTreeMap<VmId, Pair>,
+    pairs: SortedMap<VmId, Pair>,
     /// The fair share of pairs without limit at the last division.
     fair: Rate,
     /// Grows whenever an offer may differ from the one before.
@@ -102,7 +101,7 @@ impl ReceiveHose {
             vm,
             hose,
             small,
-            pairs: BTreeMap::new(),
+            pairs: SortedMap::new(),
             fair: hose,
             serial,
             born: serial,

@@ -14,8 +14,7 @@ use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::{Borrowing, Demand, PartitionConfig, older};
 use crate::message::{Backlog, Echo, Offer};
-use std::collections::BTreeMap;
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// The sender's half of guarantee partitioning, for one VM.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -23,7 +22,7 @@ pub struct SendHose {
     config: PartitionConfig,
     hose: Rate,
     small: Small,
-    pairs: BTreeMap<VmId, Pair>,
+    pairs: SortedMap<VmId, Pair>,
     /// The fair share of pairs without limit at the last division.
     fair: Rate,
     /// The part, from 0 to 1, of what all pairs leave of the hose that is divided among them, too.
@@ -147,7 +146,7 @@ impl SendHose {
             config,
             hose,
             small,
-            pairs: BTreeMap::new(),
+            pairs: SortedMap::new(),
             fair: hose,
             handed_out: 1.0,
             left: hose,

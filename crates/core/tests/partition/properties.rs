@@ -2,10 +2,9 @@
 
 use super::world::{Flow, Network, World, reference};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
 use weir_core::message::{Backlog, Echo, Offer};
 use weir_core::partition::{Demand, PartitionConfig, ReceiveHose, SendHose, hand_out, max_min};
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, SortedSet, Span, Time, VmId};
 
 // -- the static split -----------------------------------------------------------------------------
 
@@ -62,7 +61,7 @@ fn case(most: usize, flow: fn() -> BoxedStrategy<Flow>) -> impl Strategy<Value =
         let ends = (0..n, 0..n).prop_filter("no loops", |(a, b)| a != b);
         let flows = prop::collection::vec((ends, flow()), 1..=2 * n);
         (hoses, flows, any::<u64>()).prop_map(|(hoses, flows, seed)| {
-            let mut seen = BTreeSet::new();
+            let mut seen = SortedSet::new();
             let flows = flows
                 .into_iter()
                 .filter(|(ends, _)| seen.insert(*ends))

@@ -10,6 +10,7 @@
 //! Not here  What programs do differently: `WEIR_OBSERVE` in `bpf/`.
 
 use super::{Dataplane, open_shaper, settings, shares};
+use crate::attach::Interface;
 use crate::error::Error;
 use crate::intf;
 use crate::shaper::{ClassId, Observer, PairRate, Shaper};
@@ -69,14 +70,14 @@ impl Dataplane {
 
     /// The programs' settings, for the shaper in force.
     fn settings(&self) -> Result<intf::Settings, Error> {
-        let uplink = super::Interface::find(&self.config.uplink)?;
+        let uplink = Interface::find(&self.config.uplink)?;
         Ok(settings(&self.config, self.shaper.kind(), &uplink))
     }
 
     /// A shaper that limits, to which nothing is redirected yet.
     fn enforcer(&mut self) -> Result<Box<dyn Shaper + Send>, Error> {
         let (kind, alternative) = super::choice(&self.config)?;
-        let uplink = super::Interface::find(&self.config.uplink)?;
+        let uplink = Interface::find(&self.config.uplink)?;
         let mut open =
             |kind| open_shaper(kind, &self.config, &uplink, &mut self.programs, &mut self.journal);
         let mut next = match (open(kind), alternative) {

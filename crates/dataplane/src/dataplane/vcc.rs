@@ -12,7 +12,8 @@
 //!           attached or pinned.
 //! Not here  The programs: see `vcc`. The choice of ports and the division of budgets: the agent's.
 
-use super::{Dataplane, Hook, attach_one, first_ports};
+use super::fill::first_ports;
+use super::{Dataplane, Hook, attach_one};
 use crate::attach::{self, Interface};
 use crate::config::{Bounded, Config, Translated};
 use crate::error::{Context, Error};

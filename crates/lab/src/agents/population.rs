@@ -4,19 +4,19 @@ use super::usage::ask;
 use super::{Agent, Agents, Life, TAKE, directory_of, write};
 use crate::Error;
 use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 use weir_model::agent::AgentConfig;
 use weir_model::scenario::Scenario;
+use weir_units::SortedSet;
 
 impl Agents {
     /// All VMs but those that are `away`. VMs keep their numbers.
     pub(crate) fn populate(
         &mut self,
         scenario: &Scenario,
-        away: &BTreeSet<usize>,
+        away: &SortedSet<usize>,
     ) -> Result<(), Error> {
         if self.agents.is_empty() {
             return Ok(());

@@ -18,7 +18,6 @@ use crate::Error;
 use crate::agents::{Agents, Desk, TenantOrder};
 use crate::world::World;
 use plan::Known;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,7 @@ use weir_core::binding::control::{
 use weir_core::host::Version;
 use weir_core::ledger::{Direction, LinkId, SwitchId};
 use weir_model::scenario::{Bound, BoundRun, Scenario};
-use weir_units::{Bytes, HostId, Span, TenantId, Time};
+use weir_units::{Bytes, HostId, SortedMap, Span, TenantId, Time};
 
 /// Longest wait between two looks at `stop`.
 const NAP: Duration = Duration::from_millis(20);
@@ -65,7 +64,7 @@ impl Binding {
         let known = plan::known(scenario, bound);
         let (tell, heard) = channel();
         let mut threads = Vec::new();
-        let mut ask = BTreeMap::new();
+        let mut ask = SortedMap::new();
         for (id, first) in known.run.initial.clone() {
             let node = scenario.topology.hosts.len() + id.0 as usize;
             let switch = switches::Box {
@@ -82,7 +81,7 @@ impl Binding {
             threads.push(thread);
         }
         let desks = agents.desks();
-        let mut order = BTreeMap::new();
+        let mut order = SortedMap::new();
         for (host, desk) in (0..).map(HostId).zip(desks.clone()) {
             let (sender, orders) = channel();
             let (tell, names) = (tell.clone(), names(scenario));
@@ -99,7 +98,7 @@ impl Binding {
             order,
             cards: known.run.cards.clone(),
             tenants: names(scenario),
-            used: BTreeMap::new(),
+            used: SortedMap::new(),
             story: Story::default(),
             stop: Arc::clone(&stop),
         };
@@ -151,7 +150,7 @@ fn obey(
     orders: &Receiver<(TenantId, Version, TenantOrder)>,
     tell: &Sender<Heard>,
 ) {
-    let mut pending = BTreeMap::new();
+    let mut pending = SortedMap::new();
     loop {
         let next = if pending.is_empty() {
             orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -195,8 +194,8 @@ struct Story {
     ordered: u64,
     order: Span,
     trouble: Vec<String>,
-    asked_at: BTreeMap<(SwitchId, Ticket), Time>,
-    told_at: BTreeMap<(HostId, TenantId, Version), Time>,
+    asked_at: SortedMap<(SwitchId, Ticket), Time>,
+    told_at: SortedMap<(HostId, TenantId, Version), Time>,
 }
 
 /// No more troubles are told one by one.
@@ -235,12 +234,12 @@ impl Story {
 struct Runner {
     begun: Instant,
     desks: Vec<Desk>,
-    ask: BTreeMap<SwitchId, Sender<Asked>>,
-    order: BTreeMap<HostId, Sender<(TenantId, Version, TenantOrder)>>,
-    cards: BTreeMap<HostId, (LinkId, Direction)>,
+    ask: SortedMap<SwitchId, Sender<Asked>>,
+    order: SortedMap<HostId, Sender<(TenantId, Version, TenantOrder)>>,
+    cards: SortedMap<HostId, (LinkId, Direction)>,
     tenants: Vec<String>,
     /// Octets out and in at the last interval.
-    used: BTreeMap<(HostId, TenantId), [u64; 2]>,
+    used: SortedMap<(HostId, TenantId), [u64; 2]>,
     story: Story,
     stop: Arc<AtomicBool>,
 }

@@ -5,11 +5,10 @@
 //!           `weir_model::scenario::BoundRun`.
 
 use crate::{Error, plan};
-use std::collections::BTreeMap;
 use weir_core::binding::switch::PortName;
 use weir_core::ledger::SwitchId;
 use weir_model::scenario::{Bound, BoundRun, FaultKind, Link, LinkDir, Mechanism, Pace, Scenario};
-use weir_units::{Bytes, Span};
+use weir_units::{Bytes, SortedMap, Span};
 
 /// No packet is under way for longer: a full queue of every port on its way, at its weight.
 const LINGER: Span = Span::from_millis(500);
@@ -20,7 +19,7 @@ const PATIENCE: Span = Span::from_secs(2);
 pub(super) struct Known {
     pub(super) run: BoundRun,
     /// Octets that a queue of each switch may hold.
-    pub(super) buffers: BTreeMap<SwitchId, Bytes>,
+    pub(super) buffers: SortedMap<SwitchId, Bytes>,
 }
 
 /// Refuses what cannot be played beside bound tenants.
@@ -77,7 +76,7 @@ pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
     };
     let pace = Pace { linger: LINGER, patience: PATIENCE, seed: 1 };
     let run = scenario.bound_run(bound, pace, name);
-    let mut buffers: BTreeMap<SwitchId, Bytes> = BTreeMap::new();
+    let mut buffers: SortedMap<SwitchId, Bytes> = SortedMap::new();
     for ((switch, _), into) in &run.sends_into {
         let buffer = buffers.entry(*switch).or_default();
         *buffer = (*buffer).max(topology.links[into.link].buffer);

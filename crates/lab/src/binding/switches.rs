@@ -2,7 +2,6 @@
 
 use super::Heard;
 use crate::{Error, netns};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -13,7 +12,7 @@ use weir_core::binding::switch::{PortName, SwitchConfig};
 use weir_core::ledger::SwitchId;
 use weir_switch::linux::{LinuxTc, PortSettings, Settings};
 use weir_switch::{Driver, Managed, Outcome, Owner, Saves};
-use weir_units::{Bytes, Rate};
+use weir_units::{Bytes, Rate, SortedMap};
 
 /// How long a call may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -29,7 +28,7 @@ pub(super) struct Box {
     pub(super) id: SwitchId,
     pub(super) name: String,
     pub(super) namespace: PathBuf,
-    pub(super) ports: BTreeMap<PortName, Rate>,
+    pub(super) ports: SortedMap<PortName, Rate>,
     pub(super) queues: u8,
     pub(super) most_weight: MostWeight,
     pub(super) buffer: Bytes,

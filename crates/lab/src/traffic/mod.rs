@@ -24,15 +24,15 @@ pub(crate) use exchange::descriptors;
 pub(crate) use sockets::port;
 
 use crate::Error;
-use crate::WorkRecord;
 use crate::world::World;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use weir_model::observed::Work;
 use weir_model::record::Windows;
 use weir_model::scenario::{Scenario, TrafficKind};
+use weir_units::SortedMap;
 
 /// Messages about failed connections beyond this many are only counted.
 const KEPT: usize = 5;
@@ -61,9 +61,9 @@ pub(crate) struct Tally {
     /// UDP packets that were not sent because the thread came too late.
     late: AtomicU64,
     /// Requests and flows by traffic entry; of those that have any.
-    work: Mutex<BTreeMap<usize, WorkRecord>>,
+    work: Mutex<SortedMap<usize, Work>>,
     /// What was seen of each connection, by traffic entry; of those with a trace.
-    windows: Mutex<BTreeMap<usize, Vec<Vec<Windows>>>>,
+    windows: Mutex<SortedMap<usize, Vec<Vec<Windows>>>>,
     trouble: Mutex<Vec<String>>,
     troubles: AtomicU64,
     stop: AtomicBool,

@@ -1,11 +1,11 @@
 //! Durations of requests and flows, from the playing thread.
 
 use super::Tally;
-use crate::WorkRecord;
 use std::sync::MutexGuard;
-use weir_units::Span;
+use weir_model::observed::Work;
+use weir_units::{SortedMap, Span};
 
-type Book<'a> = MutexGuard<'a, std::collections::BTreeMap<usize, WorkRecord>>;
+type Book<'a> = MutexGuard<'a, SortedMap<usize, Work>>;
 
 impl Tally {
     fn book(&self) -> Book<'_> {
@@ -28,7 +28,7 @@ impl Tally {
     }
 
     /// What is known so far of traffic entry `entry`; nothing if it has no beginnings and ends.
-    pub(crate) fn work(&self, entry: usize) -> Option<WorkRecord> {
+    pub(crate) fn work(&self, entry: usize) -> Option<Work> {
         self.book().get(&entry).cloned()
     }
 }

@@ -5,12 +5,11 @@
 //! Not here  What a world cannot play: each world refuses that itself.
 
 use super::{Bound, LinkDir, Scenario};
-use std::collections::BTreeMap;
 use weir_core::binding::control::{Config, Member, Provision};
 use weir_core::binding::switch::{Abilities, PortAbilities, PortName, PortQueues, SwitchConfig};
 use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED};
 use weir_core::ledger::{Direction, LinkId, SwitchId};
-use weir_units::{HostId, Span};
+use weir_units::{HostId, SortedMap, Span};
 
 /// How often static queues are read.
 const READ: Span = Span::from_secs(4);
@@ -25,11 +24,11 @@ pub struct BoundRun {
     /// All tenants.
     pub members: Vec<Member>,
     /// What switches are given before any packet.
-    pub initial: BTreeMap<SwitchId, SwitchConfig>,
+    pub initial: SortedMap<SwitchId, SwitchConfig>,
     /// The direction of a link into which a switch's port sends.
-    pub sends_into: BTreeMap<(SwitchId, PortName), LinkDir>,
+    pub sends_into: SortedMap<(SwitchId, PortName), LinkDir>,
     /// Each host's link, and the direction that leaves the host.
-    pub cards: BTreeMap<HostId, (LinkId, Direction)>,
+    pub cards: SortedMap<HostId, (LinkId, Direction)>,
 }
 
 /// What differs between worlds.
@@ -67,17 +66,17 @@ impl Scenario {
             most_weight: MostWeight::new(asked.most_weight),
             last_queue: asked.last_queue,
         };
-        let mut sends_into = BTreeMap::new();
-        let mut ports = BTreeMap::new();
-        let mut switches: BTreeMap<SwitchId, Abilities> = BTreeMap::new();
-        let mut initial: BTreeMap<SwitchId, SwitchConfig> = BTreeMap::new();
+        let mut sends_into = SortedMap::new();
+        let mut ports = SortedMap::new();
+        let mut switches: SortedMap<SwitchId, Abilities> = SortedMap::new();
+        let mut initial: SortedMap<SwitchId, SwitchConfig> = SortedMap::new();
         for direction in (0..2 * topology.links.len()).map(LinkDir::from_index) {
             let node = direction.from(topology);
             let Some(switch) = node.checked_sub(topology.hosts.len()) else { continue };
             let (switch, name) = (SwitchId(switch as u32), port(direction));
             let rate = topology.links[direction.link].rate;
             let able = switches.entry(switch).or_insert_with(|| Abilities {
-                ports: BTreeMap::new(),
+                ports: SortedMap::new(),
                 classes: None,
                 most_weight: fabric.most_weight,
                 reserved_codepoints: Default::default(),
@@ -112,7 +111,7 @@ impl Scenario {
     }
 
     /// The first link of each host, and the direction that leaves the host.
-    fn cards(&self) -> BTreeMap<HostId, (LinkId, Direction)> {
+    fn cards(&self) -> SortedMap<HostId, (LinkId, Direction)> {
         let topology = &self.topology;
         let card = |host: usize| {
             let link = topology.links.iter().position(|link| link.a == host || link.b == host)?;
@@ -150,8 +149,8 @@ mod tests {
             assert_eq!(run.sends_into[&(*switch, name.clone())].way(), *at);
         }
         let first = run.initial[&SwitchId(0)].ports.values().next().expect("three");
-        assert_eq!(first.weights, BTreeMap::from([(0, 8), (1, 1), (2, 1)]));
-        assert_eq!(first.queue_of, BTreeMap::from([(1, 1), (2, 2)]));
+        assert_eq!(first.weights, SortedMap::from([(0, 8), (1, 1), (2, 1)]));
+        assert_eq!(first.queue_of, SortedMap::from([(1, 1), (2, 2)]));
         assert_eq!(run.cards.len(), 4);
         let leads_away = |(_, direction): &(LinkId, Direction)| *direction == Direction::Forward;
         assert!(run.cards.values().all(leads_away), "a dumbbell's links begin at hosts");

@@ -9,8 +9,8 @@
 //! Ways depend on the destination alone, so that simulators that route hop by hop play the same.
 
 use crate::twister::Twister;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use weir_units::SortedMap;
 
 pub(crate) const NAMES: [&str; 4] = ["W1", "W2", "W3", "W4"];
 
@@ -62,7 +62,7 @@ struct Plan {
     until: u64,
     nodes: usize,
     links: Vec<[u64; 6]>,
-    numbers: BTreeMap<(usize, usize), usize>,
+    numbers: SortedMap<(usize, usize), usize>,
     flows: Vec<Flow>,
     random: Twister,
 }
@@ -80,7 +80,7 @@ impl Plan {
             until,
             nodes: 0,
             links: Vec::new(),
-            numbers: BTreeMap::new(),
+            numbers: SortedMap::new(),
             flows: Vec::new(),
             random: Twister::new(1),
         }

@@ -12,7 +12,7 @@ use super::htb::Htb;
 use super::letters::Words;
 use super::meter::Meter;
 use super::pairs::{Pair, Sending};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use weir_core::elasticswitch::Ends;
 use weir_core::host::{
     Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount, SendCount,
@@ -21,7 +21,7 @@ use weir_core::host::{
 use weir_core::mechanism::PairView;
 use weir_core::message::Message;
 use weir_journal::{Kept, Log};
-use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedSet, Span, Time, VmId};
 use weir_wire::MAX_RECORDS;
 
 /// The class of packets of VMs with a floor, and of messages; and of those without.
@@ -286,7 +286,7 @@ fn host(policy: &Policy, now: Time) -> HostLoop {
 
 /// The same policy without these VMs. A static reservation has all in its directory, present or
 /// not.
-pub(super) fn without(policy: &Policy, away: &BTreeSet<VmId>) -> Policy {
+pub(super) fn without(policy: &Policy, away: &SortedSet<VmId>) -> Policy {
     let mut policy = policy.clone();
     policy.retain_vms(|vm| !away.contains(&vm));
     if !policy.law.foresees() {

@@ -15,7 +15,8 @@
 
 use super::backlog::Backlog;
 use super::classes::QUEUE;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use weir_units::SortedSet;
 
 /// A debt is never longer than this, in ns.
 const LONGEST_DEBT: i64 = 60_000_000_000;
@@ -113,7 +114,7 @@ pub(crate) struct Htb {
     leaves: Vec<Leaf>,
     free: Vec<u32>,
     /// Leaves that have something to send, by VM: the order of turns.
-    backlogged: BTreeSet<(u32, u32)>,
+    backlogged: SortedSet<(u32, u32)>,
     /// Whose turn it is, at each level.
     turns: [(u32, u32); LEVELS],
     /// Where the turn of each VM's leaves is above level 0, if VMs keep it
@@ -130,7 +131,7 @@ impl Htb {
             vms: vms.iter().map(|class| Bucket::new(*class, now)).collect(),
             leaves: Vec::new(),
             free: Vec::new(),
-            backlogged: BTreeSet::new(),
+            backlogged: SortedSet::new(),
             turns: [(0, 0); LEVELS],
             leaf_turns: None,
             drops: 0,

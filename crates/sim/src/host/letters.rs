@@ -4,9 +4,8 @@
 //! Promises  A letter is taken out exactly once, when it arrives or when it is lost.
 //! Source    Sizes: `weir-wire` (a header, a tag, and a record per message); EyeQ's: §3.2.
 
-use std::collections::BTreeMap;
 use weir_core::message::Message;
-use weir_units::HostId;
+use weir_units::{HostId, SortedMap};
 use weir_wire::packet::{HEADER, RECORD, TAG};
 
 /// Ethernet, IPv4 and UDP headers.
@@ -83,7 +82,7 @@ pub(crate) struct Letters {
     table: Vec<Option<Letter>>,
     free: Vec<u32>,
     /// How many from one host to another found no room in a port, or were lost on a link.
-    lost: BTreeMap<(HostId, HostId), u64>,
+    lost: SortedMap<(HostId, HostId), u64>,
 }
 
 impl Letters {
@@ -107,7 +106,7 @@ impl Letters {
     }
 
     /// How many were lost on their way so far, from one host to another.
-    pub(crate) fn lost(&self) -> &BTreeMap<(HostId, HostId), u64> {
+    pub(crate) fn lost(&self) -> &SortedMap<(HostId, HostId), u64> {
         &self.lost
     }
 

@@ -3,14 +3,13 @@
 use super::classes::Share;
 use super::meter::Meter;
 use super::weather::Trouble;
-use std::collections::BTreeMap;
 use weir_core::host::Policy;
 use weir_core::marks::Spared;
 use weir_journal::Log;
-use weir_units::{HostId, PairId, PathId, Rate};
+use weir_units::{HostId, PairId, PathId, Rate, SortedMap};
 
 /// The links of each path from one host to another: as many paths between any two.
-pub(crate) type PathLinks = BTreeMap<(HostId, HostId), Vec<Vec<u32>>>;
+pub(crate) type PathLinks = SortedMap<(HostId, HostId), Vec<Vec<u32>>>;
 
 /// What is to be guarded, and how.
 pub(crate) struct Guard {
@@ -22,7 +21,7 @@ pub(crate) struct Guard {
     /// back.
     pub(crate) exchanges: Vec<(u32, u32)>,
     /// The links from one host to another, for those whose agents talk.
-    pub(crate) ways: BTreeMap<(HostId, HostId), Vec<u32>>,
+    pub(crate) ways: SortedMap<(HostId, HostId), Vec<u32>>,
     /// If hosts choose among several.
     pub(crate) paths: PathLinks,
 }

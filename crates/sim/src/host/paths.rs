@@ -10,17 +10,16 @@
 //!           again. Of a pair that its host has no more in its lists no flow stays.
 
 use crate::packet::{Kind, Packet};
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::Setting;
 use weir_core::path::{place, point};
-use weir_units::{HostId, PairId, PathId, Rate};
+use weir_units::{HostId, PairId, PathId, Rate, SortedMap, SortedSet};
 
 /// The paths of all hosts, and the flows on them.
 #[derive(Debug)]
 pub(super) struct Paths {
     /// Where the routes of the paths begin.
-    pub(super) routes: BTreeMap<(HostId, HostId), Vec<u32>>,
-    flows: BTreeMap<(u8, u32), Flow>,
+    pub(super) routes: SortedMap<(HostId, HostId), Vec<u32>>,
+    flows: SortedMap<(u8, u32), Flow>,
     /// The pair and path of each packet, by its place in the slab.
     strands: Vec<u32>,
 }
@@ -33,8 +32,8 @@ struct Flow {
 }
 
 impl Paths {
-    pub(super) fn new(routes: BTreeMap<(HostId, HostId), Vec<u32>>) -> Self {
-        Self { routes, flows: BTreeMap::new(), strands: Vec::new() }
+    pub(super) fn new(routes: SortedMap<(HostId, HostId), Vec<u32>>) -> Self {
+        Self { routes, flows: SortedMap::new(), strands: Vec::new() }
     }
 
     /// The path of a packet of `pair`, whose paths have these parts of its floor. `flows` counts
@@ -62,7 +61,7 @@ impl Paths {
     }
 
     /// Forgets the flows of these pairs.
-    pub(super) fn forget(&mut self, pairs: &BTreeSet<PairId>) {
+    pub(super) fn forget(&mut self, pairs: &SortedSet<PairId>) {
         self.flows.retain(|_, flow| !pairs.contains(&flow.pair));
     }
 
@@ -91,13 +90,13 @@ mod tests {
 
     #[test]
     fn flows_of_a_forgotten_pair_are_gone_and_others_stay() {
-        let mut paths = Paths::new(BTreeMap::new());
+        let mut paths = Paths::new(SortedMap::new());
         let pairs = [0, 1].map(|vm| PairId::new(VmId(vm), VmId(2)));
         for (flow, pair) in (0..).zip(pairs) {
             let packet = Packet::wake(Kind::Datagram, flow);
             paths.choose(&packet, pair, &[Rate::ZERO; 2], &mut 0);
         }
-        paths.forget(&BTreeSet::from([pairs[0]]));
+        paths.forget(&SortedSet::from([pairs[0]]));
         let known: Vec<PairId> = paths.flows.values().map(|flow| flow.pair).collect();
         assert_eq!(known, [pairs[1]]);
     }

@@ -12,8 +12,7 @@
 //! Source    `weir-wire`'s `peer.rs`; the agent's driver for the gap between greetings.
 
 use super::letters::Letter;
-use std::collections::BTreeMap;
-use weir_units::HostId;
+use weir_units::{HostId, SortedMap};
 
 /// A peer is greeted at most once in this time, ns.
 const GREETING_GAP: u64 = 10_000_000;
@@ -23,7 +22,7 @@ const GREETING_GAP: u64 = 10_000_000;
 pub(super) struct Peers {
     /// Which life it is, counted from 0.
     own: u32,
-    all: BTreeMap<HostId, Peer>,
+    all: SortedMap<HostId, Peer>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +52,7 @@ pub(super) enum Verdict {
 impl Peers {
     /// Of the life `own`. When a run begins, all hosts have met.
     pub(super) const fn new(own: u32) -> Self {
-        Self { own, all: BTreeMap::new() }
+        Self { own, all: SortedMap::new() }
     }
 
     fn peer(&mut self, host: HostId) -> &mut Peer {

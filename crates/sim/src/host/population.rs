@@ -20,9 +20,8 @@ use super::shim::{Shim, close};
 use super::station::Life;
 use crate::net::Net;
 use crate::packet::Kind;
-use std::collections::BTreeSet;
 use weir_core::host::Input;
-use weir_units::{PairId, VmId};
+use weir_units::{PairId, SortedSet, VmId};
 
 impl Shim {
     /// The port of a VM vanishes, or is there again, and it is put into all hosts' lists.
@@ -69,7 +68,7 @@ impl Shim {
         let policy = host.policy.clone();
         let knows =
             |here: VmId, there: VmId| policy.is_here(here) && policy.directory.contains_key(&there);
-        let mut closed = BTreeSet::new();
+        let mut closed = SortedSet::new();
         for pair in host.sends.clone() {
             let pair = &mut self.pairs[pair as usize];
             let was = std::mem::replace(&mut pair.known, knows(pair.id.src, pair.id.dst));

@@ -5,8 +5,8 @@
 //! Not here  Shares of the total: `weir_core::vcc`. What a share does: `translator`. Unlike in the
 //!           kernel, shares change in the moment in which a flow comes or goes.
 
-use std::collections::BTreeMap;
 use weir_core::vcc::Budget;
+use weir_units::SortedMap;
 
 /// The budget of a connection, and its class there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,11 +20,11 @@ pub(crate) struct Claim {
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     /// By VM: a budget, and its live connections by class.
-    budgets: BTreeMap<u32, (Budget, Vec<u32>)>,
+    budgets: SortedMap<u32, (Budget, Vec<u32>)>,
 }
 
 impl Shares {
-    pub(crate) fn new(budgets: BTreeMap<u32, Budget>) -> Self {
+    pub(crate) fn new(budgets: SortedMap<u32, Budget>) -> Self {
         let empty = |(vm, budget): (u32, Budget)| {
             let live = vec![0; budget.config().classes.len()];
             (vm, (budget, live))

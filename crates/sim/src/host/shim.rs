@@ -28,12 +28,11 @@ use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, CLASS, ECT, Kind, Packet};
 use crate::tcp::NEVER;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Input};
 use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, SortedMap, SortedSet, Span, VmId};
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
 const REACTION: u64 = 50_000;
@@ -46,8 +45,8 @@ pub(crate) struct Shim {
     /// Where each pair of the guard begins in `pairs`.
     first: Vec<u32>,
     /// VMs whose port is not there.
-    pub(super) away: BTreeSet<VmId>,
-    numbers: BTreeMap<PairId, u32>,
+    pub(super) away: SortedSet<VmId>,
+    numbers: SortedMap<PairId, u32>,
     /// If hosts have several to each other.
     pub(super) paths: Option<Box<Paths>>,
     /// Pairs of TCP flows (data, ACKs) and of UDP flows, by the packets' `flow`.
@@ -59,7 +58,7 @@ pub(crate) struct Shim {
     departures: Vec<Option<u16>>,
     /// At most one in so many ns does, of a pair of hosts.
     timed_every: Option<u64>,
-    ways: BTreeMap<(HostId, HostId), u32>,
+    ways: SortedMap<(HostId, HostId), u32>,
     /// Marks are a signal: all packets of pairs are ECN-capable on the way.
     marks: bool,
     /// How long a gap may stay open, ns.
@@ -104,7 +103,7 @@ impl Shim {
             pairs,
             first,
             paths,
-            away: BTreeSet::new(),
+            away: SortedSet::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
             stamps: Vec::new(),

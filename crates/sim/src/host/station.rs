@@ -16,9 +16,8 @@ use super::times::Times;
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Policy, Setting};
-use weir_units::{HostId, PairId, Rate, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, SortedSet, Time, VmId};
 
 /// Agents were started within this time, ns.
 const PHASES: u64 = 15_000_000;
@@ -95,7 +94,7 @@ pub(super) struct Host {
     pub(super) sends: Vec<u32>,
     pub(super) receives: Vec<u32>,
     /// Letters sent to each other host.
-    pub(super) posted: BTreeMap<HostId, u64>,
+    pub(super) posted: SortedMap<HostId, u64>,
     pub(super) heard: Heard,
     pub(super) weather: Weather,
 }
@@ -135,7 +134,7 @@ impl Host {
             reclaims_at: NEVER,
             sends: Vec::new(),
             receives: Vec::new(),
-            posted: BTreeMap::new(),
+            posted: SortedMap::new(),
             heard: Heard::default(),
             weather: Weather::new(&guarded.troubles, seed, number),
         }
@@ -154,7 +153,7 @@ impl Host {
     }
 
     /// Its files say that these VMs are away; the others' ports are guarded from now on.
-    pub(super) fn populate(&mut self, away: &BTreeSet<VmId>) {
+    pub(super) fn populate(&mut self, away: &SortedSet<VmId>) {
         self.policy = without(&self.full, away);
         self.unguarded = self.full.vms().map(|(vm, _)| away.contains(&vm)).collect();
         let here = self.shares.iter().zip(&self.unguarded).filter(|(_, is_away)| !**is_away);

@@ -7,9 +7,8 @@
 //! Not here  A field of the packet: times stand beside packets, so a timed packet keeps its number.
 
 use crate::rng::Rng;
-use std::collections::BTreeMap;
 use weir_core::host::Timed;
-use weir_units::{HostId, Time};
+use weir_units::{HostId, SortedMap, Time};
 
 /// Streams of chance from this one on are the clocks' drifts.
 const STREAM: u64 = 1 << 50;
@@ -21,8 +20,8 @@ pub(super) struct Times {
     /// In 10⁻⁹.
     drift: i64,
     /// When the last timed packet to each host left, by the network's clock, ns.
-    left: BTreeMap<u32, u64>,
-    least: BTreeMap<HostId, Timed>,
+    left: SortedMap<u32, u64>,
+    least: SortedMap<HostId, Timed>,
 }
 
 impl Times {
@@ -31,7 +30,7 @@ impl Times {
         let width = u64::from(most_drift) * 2000 + 1;
         let drawn = Rng::new(seed, STREAM + u64::from(host)).next() % width;
         let drift = drawn as i64 - i64::from(most_drift) * 1000;
-        Self { origin, drift, left: BTreeMap::new(), least: BTreeMap::new() }
+        Self { origin, drift, left: SortedMap::new(), least: SortedMap::new() }
     }
 
     fn clock(&self, now: u64) -> u64 {

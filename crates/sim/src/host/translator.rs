@@ -13,9 +13,8 @@
 
 use super::shares::{Claim, Shares};
 use crate::packet::{CE, CWR, ECE, ECT, Kind, Packet};
-use std::collections::BTreeMap;
 use weir_core::vcc::{self, Credit, Edit, Flow, Segment, Terms, Translation, Way, ticks};
-use weir_units::{Bytes, Rate, Time};
+use weir_units::{Bytes, Rate, SortedMap, Time};
 
 /// The window of a SYN, which is not scaled: the largest.
 const FIRST_WINDOW: u16 = 65_535;
@@ -48,7 +47,7 @@ pub(crate) struct Translator {
     shift: u8,
     shares: Shares,
     /// What pairs with a floor have sent of it, by pair.
-    credits: BTreeMap<u32, Credit>,
+    credits: SortedMap<u32, Credit>,
     /// By TCP flow.
     flows: Vec<Ports>,
 }
@@ -94,7 +93,7 @@ impl Translator {
         let shift = (0..14).find(fits).unwrap_or(14);
         let offered = (octets >> shift).min(u16::MAX.into()) as u16;
         let terms = Terms::new(translation);
-        let (credits, flows) = (BTreeMap::new(), Vec::new());
+        let (credits, flows) = (SortedMap::new(), Vec::new());
         Self { terms, payload, offered, shift, shares, credits, flows }
     }
 

@@ -7,9 +7,8 @@
 //! Source    `weir-lab`'s `relay.rs`; what is counted, `weir-wire`'s `session.rs`.
 
 use crate::rng::Rng;
-use std::collections::BTreeMap;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, Span};
+use weir_units::{HostId, SortedMap, Span};
 
 /// A letter that is held back comes so much later, in ns: two agents write every 50 to 70 ms.
 const HELD_BACK: u64 = 100_000_000;
@@ -80,7 +79,7 @@ impl Weather {
 /// What a host has heard from each other one: the highest number, and how many letters.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    from: BTreeMap<HostId, (u64, u64)>,
+    from: SortedMap<HostId, (u64, u64)>,
     overtaken: u64,
 }
 

@@ -16,10 +16,9 @@ mod ways;
 pub use port::{CLASSES, Discipline, PoolSpec, Port, QueueSpec, RedSpec};
 pub use read::{ParseError, Problem};
 
-use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
-use weir_units::{Bytes, Rate, Span, Time};
+use weir_units::{Bytes, Rate, SortedMap, Span, Time};
 
 use crate::tcp::Algorithm;
 
@@ -307,12 +306,12 @@ pub struct Network {
     /// Largest jitter of a link's packets, in the order of links.
     late: Vec<(u32, Span)>,
     /// By link.
-    ports: BTreeMap<u32, Port>,
+    ports: SortedMap<u32, Port>,
     pools: Vec<PoolSpec>,
     /// By flow; those beyond the end are of class 0.
     classes: Vec<u8>,
     /// Further ways of flows.
-    ways: BTreeMap<(u32, Way), Vec<Vec<u32>>>,
+    ways: SortedMap<(u32, Way), Vec<Vec<u32>>>,
 }
 
 impl Network {
@@ -335,10 +334,10 @@ impl Network {
             flows: Vec::new(),
             stops: Vec::new(),
             late: Vec::new(),
-            ports: BTreeMap::new(),
+            ports: SortedMap::new(),
             pools: Vec::new(),
             classes: Vec::new(),
-            ways: BTreeMap::new(),
+            ways: SortedMap::new(),
         })
     }
 

@@ -8,10 +8,9 @@
 use super::Unsupported;
 use super::guard::line;
 use crate::world::BindingSpec;
-use std::collections::BTreeMap;
 use weir_core::binding::switch::PortName;
 use weir_model::scenario::{Bound, LinkDir, Mechanism, Pace, Scenario};
-use weir_units::{HostId, Span, TenantId, VmId};
+use weir_units::{HostId, SortedMap, Span, TenantId, VmId};
 
 /// No packet is under way for longer: full queues of a path at a hundredth of a link, and some more.
 const LINGER: Span = Span::from_millis(20);
@@ -32,7 +31,7 @@ pub(super) fn binding(
     let pace = Pace { linger: LINGER, patience: PATIENCE + apply, seed };
     let name = |into: LinkDir| PortName::from(into.name(topology).as_str());
     let run = scenario.bound_run(bound, pace, name);
-    let mut vms: BTreeMap<(HostId, TenantId), Vec<VmId>> = BTreeMap::new();
+    let mut vms: SortedMap<(HostId, TenantId), Vec<VmId>> = SortedMap::new();
     for (number, vm) in (0..).zip(&scenario.vms) {
         let at = (HostId(vm.host as u32), TenantId(vm.tenant as u32));
         vms.entry(at).or_default().push(VmId(number));

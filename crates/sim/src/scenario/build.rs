@@ -22,7 +22,6 @@ use crate::network::{
 };
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
 use weir_core::vcc::{Budget, BudgetConfig};
@@ -30,7 +29,7 @@ use weir_model::scenario::{
     BudgetClass, Connections, Ecmp, LinkDir, Load, Mechanism, Scenario, Traffic as Entry,
     TrafficKind, open_loop,
 };
-use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
+use weir_units::{Bytes, PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// A full Ethernet frame without FCS.
 const MTU: u16 = 1514;
@@ -57,9 +56,9 @@ pub(super) struct Plan {
     /// Requests, flows and shuffles.
     pub(super) exchanges: Vec<ExchangeSpec>,
     /// The links from one host to another, for those that exchange traffic.
-    pub(super) ways: BTreeMap<(usize, usize), Vec<u32>>,
+    pub(super) ways: SortedMap<(usize, usize), Vec<u32>>,
     /// All ways between them, where hosts choose.
-    pub(super) paths: BTreeMap<(usize, usize), Vec<Vec<u32>>>,
+    pub(super) paths: SortedMap<(usize, usize), Vec<Vec<u32>>>,
 }
 
 /// Simulated traffic of an entry.
@@ -134,12 +133,12 @@ pub(super) fn plan(scenario: &Scenario, mechanism: &Mechanism, seed: u64) -> Res
         }
     }
     let local = local_links(scenario, &mut network)?;
-    let mut ways = BTreeMap::new();
+    let mut ways = SortedMap::new();
     let mut known = Ways::new(topology);
     let mut entries = Vec::new();
     let (mut exchanges, mut guests) = (Vec::new(), Vec::new());
-    let mut paths = BTreeMap::new();
-    let mut of_pairs: BTreeMap<PairId, u32> = BTreeMap::new();
+    let mut paths = SortedMap::new();
+    let mut of_pairs: SortedMap<PairId, u32> = SortedMap::new();
     let mut flows = 0;
     let at_a_time = open_loop(&scenario.traffic);
     for entry in &scenario.traffic {
@@ -240,8 +239,8 @@ pub(super) fn plan(scenario: &Scenario, mechanism: &Mechanism, seed: u64) -> Res
 fn local_links(
     scenario: &Scenario,
     network: &mut Network,
-) -> Result<BTreeMap<usize, u32>, Failure> {
-    let mut local = BTreeMap::new();
+) -> Result<SortedMap<usize, u32>, Failure> {
+    let mut local = SortedMap::new();
     for entry in &scenario.traffic {
         let [host, other] = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
         if host != other || local.contains_key(&host) {
@@ -350,8 +349,8 @@ fn speakers(scenario: &Scenario, entry: &Entry) -> (Speaker, Speaker) {
 ///
 /// # Errors
 /// A budget cannot keep its promise.
-pub(super) fn budgets(scenario: &Scenario) -> Result<BTreeMap<u32, Budget>, Unsupported> {
-    let mut budgets = BTreeMap::new();
+pub(super) fn budgets(scenario: &Scenario) -> Result<SortedMap<u32, Budget>, Unsupported> {
+    let mut budgets = SortedMap::new();
     for (number, vm) in (0..).zip(&scenario.vms) {
         let Some(asked) = &vm.budget else { continue };
         // The class of a connection is known here by its group: a class's place stands for its

@@ -13,14 +13,13 @@ use super::ways::Ways;
 use super::{Failure, Setup, Unsupported};
 use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
 use crate::rng::Rng;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_core::host::{Bounds, Capabilities, Hose, Location, Policy};
 use weir_core::mechanism::{Draft, Place};
 use weir_core::path::MAX_PATHS;
 use weir_journal::{Log, Options, Pace};
 use weir_model::scenario::{Ecmp, Fault, FaultKind, LinkDir, Mechanism, Scenario, Vm, VmHose};
-use weir_units::{Bytes, HostId, PairId, Rate, Span, TenantId, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, SortedMap, SortedSet, Span, TenantId, VmId};
 
 /// A full Ethernet frame without FCS.
 const FRAME: Bytes = Bytes::new(1514);
@@ -42,11 +41,11 @@ pub(super) fn guard(
     let hosts: Result<_, Failure> = policies.into_iter().map(guard).collect();
     let hosts = hosts?;
     let pair = |t: &weir_model::scenario::Traffic| PairId::new(vm_id(t.from), vm_id(t.to));
-    let ids: BTreeSet<PairId> =
+    let ids: SortedSet<PairId> =
         scenario.traffic.iter().flat_map(|t| [pair(t), pair(t).reversed()]).collect();
     let host_of = |vm: VmId| scenario.vms[vm.0 as usize].host as u32;
     let guarded = |id: &PairId| GuardedPair { id: *id, from: host_of(id.src), to: host_of(id.dst) };
-    let numbers: BTreeMap<PairId, u32> = ids.iter().copied().zip(0..).collect();
+    let numbers: SortedMap<PairId, u32> = ids.iter().copied().zip(0..).collect();
     let (mut flows, mut exchanges) = (Vec::new(), Vec::new());
     for (t, part) in scenario.traffic.iter().zip(&plan.entries) {
         let ends = (numbers[&pair(t)], numbers[&pair(t).reversed()]);
@@ -125,7 +124,7 @@ pub(super) fn policies(
         let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
         (vm_id(number), Location { tenant, host })
     };
-    let directory: BTreeMap<_, _> = scenario.vms.iter().enumerate().map(location).collect();
+    let directory: SortedMap<_, _> = scenario.vms.iter().enumerate().map(location).collect();
     let hose = |(number, vm): (usize, &Vm)| {
         let out = Bounds { floor: vm.floor_out, most: vm.cap_out.unwrap_or(Rate::MAX) };
         (vm_id(number), Hose { out, in_: Bounds::at_least(vm.floor_in) })
@@ -135,7 +134,7 @@ pub(super) fn policies(
         (vm_id(number), vm.hoses.iter().map(one).collect())
     };
     let ties = |(number, vm): (usize, &Vm)| Some((vm_id(number), vm.ties()?));
-    let ties: BTreeMap<_, _> = scenario.vms.iter().enumerate().filter_map(ties).collect();
+    let ties: SortedMap<_, _> = scenario.vms.iter().enumerate().filter_map(ties).collect();
     let mut draft = draft(scenario, mechanism, setup)?;
     draft.reserve(setup.reserve.iter().copied());
     let round_trip = round_trip(scenario);
@@ -201,7 +200,7 @@ fn round_trip(scenario: &Scenario) -> Span {
     let topology = &scenario.topology;
     let mut ways = Ways::new(topology);
     let host = |vm: usize| scenario.vms[vm].host;
-    let ends: BTreeSet<(usize, usize)> = scenario
+    let ends: SortedSet<(usize, usize)> = scenario
         .traffic
         .iter()
         .flat_map(|t| [(host(t.from), host(t.to)), (host(t.to), host(t.from))])

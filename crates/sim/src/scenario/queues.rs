@@ -8,10 +8,9 @@
 //! Not here  Hosts' own ports: their packets wait in shapers, too.
 
 use crate::Sim;
-use std::collections::BTreeMap;
 use weir_model::record::QueueRecord;
 use weir_model::scenario::{LinkDir, Topology};
-use weir_units::{Span, Time};
+use weir_units::{SortedMap, Span, Time};
 
 /// Between two looks.
 const EVERY: Span = Span::from_millis(1);
@@ -24,7 +23,7 @@ struct Found {
     /// The ports, by their links.
     links: Vec<u32>,
     /// How many looks found so many steps, the last one begun.
-    steps: BTreeMap<u64, u64>,
+    steps: SortedMap<u64, u64>,
     looks: u64,
     max: u64,
 }

@@ -6,8 +6,8 @@
 //! Promises  The same seed draws the same paths.
 
 use crate::rng::Rng;
-use std::collections::BTreeMap;
 use weir_model::scenario::{LinkDir, Topology};
+use weir_units::SortedMap;
 
 /// Most paths that are listed. If there are more, packets take these in turn.
 const LISTED: usize = 256;
@@ -16,12 +16,12 @@ const LISTED: usize = 256;
 pub(super) struct Ways<'a> {
     topology: &'a Topology,
     /// By destination.
-    routes: BTreeMap<usize, Vec<Vec<LinkDir>>>,
+    routes: SortedMap<usize, Vec<Vec<LinkDir>>>,
 }
 
 impl<'a> Ways<'a> {
     pub(super) fn new(topology: &'a Topology) -> Self {
-        Self { topology, routes: BTreeMap::new() }
+        Self { topology, routes: SortedMap::new() }
     }
 
     /// One way, drawn if there are several.

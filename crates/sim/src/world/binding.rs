@@ -10,7 +10,6 @@ use crate::net::Net;
 use crate::network::CLASSES;
 use crate::packet::Kind;
 use crate::world::Sim;
-use std::collections::BTreeMap;
 use weir_core::binding::control::{
     Action, Answer, Config, Control, Due, Event, Input, Member, Order, Outcome, Ticket, Usage,
 };
@@ -18,7 +17,7 @@ use weir_core::binding::switch::{PortName, PortQueues, SwitchConfig};
 use weir_core::binding::{Binder, SHARED};
 use weir_core::host::Version;
 use weir_core::ledger::{Direction, LinkId, SwitchId};
-use weir_units::{Bytes, HostId, Span, TenantId, Time, VmId};
+use weir_units::{Bytes, HostId, SortedMap, Span, TenantId, Time, VmId};
 
 /// Time in which a switch says what it has, and in which a host has an order in force, ns.
 const READ: u64 = 1_000_000;
@@ -30,13 +29,13 @@ pub(crate) struct BindingSpec {
     pub(crate) binder: Binder,
     pub(crate) members: Vec<Member>,
     /// What switches have at first.
-    pub(crate) switches: BTreeMap<SwitchId, SwitchConfig>,
+    pub(crate) switches: SortedMap<SwitchId, SwitchConfig>,
     /// The link into which a switch's port sends.
-    pub(crate) links: BTreeMap<(SwitchId, PortName), u32>,
+    pub(crate) links: SortedMap<(SwitchId, PortName), u32>,
     /// Each host's link, and the direction that leaves the host.
-    pub(crate) cards: BTreeMap<HostId, (LinkId, Direction)>,
+    pub(crate) cards: SortedMap<HostId, (LinkId, Direction)>,
     /// A tenant's VMs on each host.
-    pub(crate) vms: BTreeMap<(HostId, TenantId), Vec<VmId>>,
+    pub(crate) vms: SortedMap<(HostId, TenantId), Vec<VmId>>,
     /// Each VM's tenant, of so many.
     pub(crate) tenant_of: Vec<u32>,
     pub(crate) tenants: usize,
@@ -58,16 +57,16 @@ enum Happens {
 pub(super) struct Binding {
     control: Control,
     members: Vec<Member>,
-    switches: BTreeMap<SwitchId, SwitchConfig>,
-    links: BTreeMap<(SwitchId, PortName), u32>,
-    cards: BTreeMap<HostId, (LinkId, Direction)>,
-    vms: BTreeMap<(HostId, TenantId), Vec<VmId>>,
+    switches: SortedMap<SwitchId, SwitchConfig>,
+    links: SortedMap<(SwitchId, PortName), u32>,
+    cards: SortedMap<HostId, (LinkId, Direction)>,
+    vms: SortedMap<(HostId, TenantId), Vec<VmId>>,
     apply: u64,
     /// By time, and in the order in which it was told.
-    agenda: BTreeMap<(u64, u64), Happens>,
+    agenda: SortedMap<(u64, u64), Happens>,
     told: u64,
     /// Octets out and in at the end of the last interval.
-    used: BTreeMap<(HostId, TenantId), [u64; 2]>,
+    used: SortedMap<(HostId, TenantId), [u64; 2]>,
     /// What happened, and when.
     events: Vec<(Time, Event)>,
 }
@@ -83,9 +82,9 @@ impl Binding {
             cards: spec.cards,
             vms: spec.vms,
             apply: spec.apply.as_nanos(),
-            agenda: BTreeMap::new(),
+            agenda: SortedMap::new(),
             told: 0,
-            used: BTreeMap::new(),
+            used: SortedMap::new(),
             events: Vec::new(),
         };
         for switch in binding.switches.keys().copied().collect::<Vec<_>>() {

@@ -6,8 +6,8 @@
 //!           absent where nothing was. Messages that were believed beyond those that agents sent
 //!           must be an attacker's.
 
-use super::observed::Observed;
 use std::collections::BTreeMap;
+use weir_model::observed::Observed;
 use weir_model::record::AttackRecord;
 
 /// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `frames_sent`,

@@ -1,9 +1,9 @@
 //! One run beside its scenario and its ideal: what every single number is computed from.
 
 use super::ideal::Ideal;
-use super::observed::Observed;
 use super::payload;
 use std::ops::Range;
+use weir_model::observed::Observed;
 use weir_model::scenario::Scenario;
 
 /// Everything the single numbers are computed from.

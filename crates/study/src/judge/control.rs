@@ -6,8 +6,8 @@
 //!           late they were, only the world can say, because messages carry no time. What they cost
 //!           is a rate on the wire, and offers of floors are counted per second and pair.
 
-use super::observed::Observed;
 use std::collections::BTreeMap;
+use weir_model::observed::Observed;
 use weir_model::record::{ControlRecord, WrittenRecord};
 
 /// Into `summary`: `control_lost`, `control_repeated`, `control_overtaken`, `control_delay`,

@@ -2,9 +2,9 @@
 
 use super::case::Case;
 use super::floors::{SHORT_S, windows};
-use super::observed::Observed;
 use crate::numbers::{mean, percentile};
 use std::collections::BTreeMap;
+use weir_model::observed::Observed;
 use weir_model::record::QueueRecord;
 use weir_model::results::LinkResult;
 use weir_model::scenario::LinkDir;

@@ -20,7 +20,6 @@ mod floors;
 mod groups;
 mod ideal;
 mod links;
-mod observed;
 mod pairs;
 pub(crate) mod payload;
 mod reserve;
@@ -32,10 +31,10 @@ mod windows;
 mod work;
 
 pub use groups::{GroupFloor, group_floor};
-pub use observed::{Observed, ObservedFlow, Work};
 pub use pairs::{of_floor, of_ideal};
 pub use reserve::reservations;
 pub use validity::{failed, is_disturbed, is_merely_busy, of_world, without_congestion};
+pub use weir_model::observed::{Observed, ObservedFlow, Work};
 
 use case::Case;
 use ideal::Ideal;

@@ -1,7 +1,7 @@
 //! Decides whether a run may be used as a result at all.
 
 use super::case::Case;
-use super::observed::Observed;
+use weir_model::observed::Observed;
 use weir_model::record::Failure;
 use weir_model::results::Run;
 use weir_model::scenario::Scenario;

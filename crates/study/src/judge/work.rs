@@ -1,10 +1,10 @@
 //! The durations of requests, short flows and shuffles.
 
 use super::case::Case;
-use super::observed::{Observed, Work};
 use crate::numbers::median;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
+use weir_model::observed::{Observed, Work};
 use weir_model::results::Times;
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;

@@ -4,10 +4,10 @@
 use super::hoses::is_older;
 use crate::breach::Breaches;
 use crate::terms::Terms;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use weir_model::scenario::{Traffic, TrafficKind};
 use weir_sim::{Look, PairLook};
-use weir_units::{PairId, Rate, Time, VmId};
+use weir_units::{PairId, Rate, SortedMap, Time, VmId};
 
 const CHECK: &str = "agreement";
 /// A pair of which its hose has less finds no place in it (docs/algorithms/elasticswitch.md).
@@ -20,9 +20,9 @@ const QUEUE: u64 = 128 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     /// What receivers offered lately: when, and the serial.
-    offers: BTreeMap<PairId, VecDeque<(Time, u32)>>,
+    offers: SortedMap<PairId, VecDeque<(Time, u32)>>,
     /// What left the shaper last.
-    departures: BTreeMap<PairId, Departure>,
+    departures: SortedMap<PairId, Departure>,
 }
 
 /// What left a shaper of a pair.

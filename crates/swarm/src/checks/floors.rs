@@ -17,11 +17,10 @@
 use super::owed::{self, Exempt, Measured, Pair};
 use crate::breach::Breaches;
 use crate::terms::Terms;
-use std::collections::BTreeMap;
 use weir_core::oracle::{TCP_PAYLOAD, udp_payload};
 use weir_model::scenario::{Traffic, TrafficKind};
 use weir_sim::Look;
-use weir_units::{Rate, Span, Time, VmId};
+use weir_units::{Rate, SortedMap, Span, Time, VmId};
 
 const CHECK: &str = "floor";
 
@@ -36,7 +35,7 @@ pub(crate) struct Floors {
     looks: u64,
     /// When the last look was.
     looked_at: Time,
-    seen: BTreeMap<(usize, usize), Seen>,
+    seen: SortedMap<(usize, usize), Seen>,
     pub(crate) judged: Judged,
 }
 
@@ -72,7 +71,7 @@ pub struct Judged {
     /// What the worst of them got of what it is owed.
     pub worst: Option<f64>,
     /// Those that were not, by the reason.
-    pub exempt: BTreeMap<Exempt, usize>,
+    pub exempt: SortedMap<Exempt, usize>,
 }
 
 impl Judged {
@@ -104,7 +103,7 @@ impl Floors {
             since: None,
             looks: 0,
             looked_at: Time::ZERO,
-            seen: BTreeMap::new(),
+            seen: SortedMap::new(),
             judged: Judged::default(),
         }
     }
@@ -159,14 +158,14 @@ impl Floors {
     }
 
     /// What left the queue of each pair.
-    fn sent(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
+    fn sent(&self, seconds: f64) -> SortedMap<(usize, usize), Rate> {
         let rate = |seen: &Seen| Rate::from_bps_f64(seen.sent as f64 * 8.0 / seconds);
         self.seen.iter().map(|(pair, seen)| (*pair, rate(seen))).collect()
     }
 
     /// What hoses hold for pairs, up to twice what left their queues: a pair of a few packets per period is
     /// estimated by the busiest of them, and a tenth more.
-    fn held(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
+    fn held(&self, seconds: f64) -> SortedMap<(usize, usize), Rate> {
         let rate = |seen: &Seen| {
             let (held, sent) =
                 (seen.held / self.looks.max(1) as f64, seen.sent as f64 * 8.0 / seconds);

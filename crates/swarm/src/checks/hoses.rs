@@ -20,10 +20,9 @@
 use super::trouble::Trouble;
 use crate::breach::Breaches;
 use crate::terms::{HoseId, Terms};
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::partition::{Heard, Want};
 use weir_sim::{HostLook, Look, PairLook};
-use weir_units::{PairId, Rate, Span, Time};
+use weir_units::{PairId, Rate, SortedMap, SortedSet, Span, Time};
 
 const CHECK: &str = "hose";
 
@@ -32,14 +31,14 @@ const CHECK: &str = "hose";
 pub(super) struct Hoses {
     trouble: Trouble,
     /// Of each host whose agent is not in its first life: which life, and since when.
-    births: BTreeMap<u32, (u32, Time)>,
+    births: SortedMap<u32, (u32, Time)>,
     /// Serial of the first offer since the receiver knows the pair.
-    met: BTreeMap<PairId, u32>,
+    met: SortedMap<PairId, u32>,
     /// Pairs that were new to their receivers at the last look. A pair that becomes new was
     /// forgotten and met again, even if no look saw it missing.
-    new: BTreeSet<PairId>,
+    new: SortedSet<PairId>,
     /// Since when packets of the pair have come to its receiver, in the present life of that.
-    came: BTreeMap<PairId, Time>,
+    came: SortedMap<PairId, Time>,
 }
 
 /// A hose in, summed.
@@ -54,17 +53,17 @@ impl Hoses {
     pub(super) fn new(terms: &Terms) -> Self {
         Self {
             trouble: Trouble::new(&terms.scenario),
-            births: BTreeMap::new(),
-            met: BTreeMap::new(),
-            new: BTreeSet::new(),
-            came: BTreeMap::new(),
+            births: SortedMap::new(),
+            met: SortedMap::new(),
+            new: SortedSet::new(),
+            came: SortedMap::new(),
         }
     }
 
     pub(super) fn look(&mut self, terms: &Terms, look: &Look, breaches: &mut Breaches) {
         self.remember(look);
-        let mut out: BTreeMap<HoseId, Rate> = BTreeMap::new();
-        let mut into: BTreeMap<HoseId, Sum> = BTreeMap::new();
+        let mut out: SortedMap<HoseId, Rate> = SortedMap::new();
+        let mut into: SortedMap<HoseId, Sum> = SortedMap::new();
         for pair in &look.pairs {
             let (source, destination) = terms.hoses_of(pair.id);
             let floor = pair.in_force.map_or(Rate::ZERO, |setting| setting.floor);

@@ -10,11 +10,10 @@
 //! Not here  What became of it: see [`super::floors`].
 
 use crate::terms::Terms;
-use std::collections::BTreeMap;
 use weir_core::mechanism::eyeq::Headroom;
 use weir_core::oracle::{Hose, PairDemand, hose_max_min};
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
-use weir_units::{HostId, PairId, Rate, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Time, VmId};
 
 /// The part of its F that a pair is owed (GUARANTEES.md 1.1).
 const OWED: f64 = 0.95;
@@ -76,9 +75,9 @@ struct Acks {
 /// What was measured while floors were judged.
 pub(super) struct Measured {
     /// What hoses held for each pair: the demand of pairs that send acknowledgements alone.
-    pub(super) held: BTreeMap<(usize, usize), Rate>,
+    pub(super) held: SortedMap<(usize, usize), Rate>,
     /// What left the queue of each pair: the least demand of pairs that also send acknowledgements.
-    pub(super) sent: BTreeMap<(usize, usize), Rate>,
+    pub(super) sent: SortedMap<(usize, usize), Rate>,
 }
 
 /// All pairs under a hose that send while floors are judged. `ways` of each traffic entry: links by their
@@ -118,7 +117,7 @@ pub(super) fn pairs(terms: &Terms, ways: &[Vec<Vec<u32>>], measured: &Measured) 
 
 /// Pairs of VMs of one tenant with what they want.
 fn senders(terms: &Terms) -> Vec<Pair> {
-    let mut pairs: BTreeMap<(usize, usize), Pair> = BTreeMap::new();
+    let mut pairs: SortedMap<(usize, usize), Pair> = SortedMap::new();
     for (entry, traffic) in terms.scenario.traffic.iter().enumerate() {
         let tenant = |vm: usize| terms.scenario.vms[vm].tenant;
         let is_over = Time::ZERO + traffic.stop <= terms.judged_from();
@@ -169,7 +168,7 @@ fn promise(
     pairs: &mut [Pair],
     varying: &[bool],
     acks: &[Acks],
-    sent: &BTreeMap<(usize, usize), Rate>,
+    sent: &SortedMap<(usize, usize), Rate>,
 ) {
     let hose =
         |vm: &weir_model::scenario::Vm| Hose { floor_out: vm.floor_out, floor_in: vm.floor_in };
@@ -233,7 +232,7 @@ fn overbooked(terms: &Terms, pairs: &[Pair], varying: &[bool]) -> Vec<bool> {
             of_vms[vm] = vms[vm].floor_out;
         }
     }
-    let mut of_hosts: BTreeMap<usize, Rate> = BTreeMap::new();
+    let mut of_hosts: SortedMap<usize, Rate> = SortedMap::new();
     for (vm, owed) in vms.iter().zip(of_vms) {
         *of_hosts.entry(vm.host).or_default() += owed;
     }
@@ -248,7 +247,7 @@ fn overbooked(terms: &Terms, pairs: &[Pair], varying: &[bool]) -> Vec<bool> {
 fn crowded(scenario: &Scenario, pairs: &[Pair], ways: &[Vec<Vec<u32>>]) -> Vec<bool> {
     let links = &scenario.topology.links;
     let mut loads = vec![0.0; 2 * links.len()];
-    let shares: Vec<BTreeMap<usize, f64>> =
+    let shares: Vec<SortedMap<usize, f64>> =
         pairs.iter().map(|pair| crossed(scenario, pair, ways)).collect();
     for (pair, shares) in pairs.iter().zip(&shares) {
         for (link, share) in shares {
@@ -264,7 +263,7 @@ fn crowded(scenario: &Scenario, pairs: &[Pair], ways: &[Vec<Vec<u32>>]) -> Vec<b
 }
 
 /// The links that a pair crosses, each with the part of the pair that crosses it.
-fn crossed(scenario: &Scenario, pair: &Pair, ways: &[Vec<Vec<u32>>]) -> BTreeMap<usize, f64> {
+fn crossed(scenario: &Scenario, pair: &Pair, ways: &[Vec<Vec<u32>>]) -> SortedMap<usize, f64> {
     let topology = &scenario.topology;
     let mut all: Vec<Vec<u32>> =
         pair.entries.iter().flat_map(|entry| ways[*entry].iter().cloned()).collect();
@@ -272,7 +271,7 @@ fn crossed(scenario: &Scenario, pair: &Pair, ways: &[Vec<Vec<u32>>]) -> BTreeMap
     if all.is_empty() && from != to {
         all = equal_ways(topology, from, to);
     }
-    let mut crossed = BTreeMap::new();
+    let mut crossed = SortedMap::new();
     for link in all.iter().flatten().map(|link| *link as usize) {
         // What stays within a host crosses none of them.
         if link < 2 * topology.links.len() {

@@ -2,10 +2,9 @@
 //!
 //! Only where a promise says "unless its messages are lost" it is asked for; see `hoses`.
 
-use std::collections::BTreeMap;
 use weir_model::scenario::{FaultKind, Scenario};
 use weir_sim::Look;
-use weir_units::{HostId, Span, Time};
+use weir_units::{HostId, SortedMap, Span, Time};
 
 /// A letter that is overtaken comes so much later (docs/scenarios.md, `reorder`).
 const HELD_BACK: Span = Span::from_millis(100);
@@ -24,12 +23,12 @@ struct Deaf {
 pub(super) struct Trouble {
     deaf: Vec<Deaf>,
     /// Letters lost on their way, and when that was seen.
-    lost: BTreeMap<(HostId, HostId), (u64, Time)>,
+    lost: SortedMap<(HostId, HostId), (u64, Time)>,
 }
 
 impl Trouble {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        Self { deaf: deaf(scenario), lost: BTreeMap::new() }
+        Self { deaf: deaf(scenario), lost: SortedMap::new() }
     }
 
     pub(super) fn look(&mut self, look: &Look) {

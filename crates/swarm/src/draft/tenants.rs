@@ -4,7 +4,7 @@
 //!           accepts is found by halving; then it, or a part of it, is taken.
 
 use super::draw::Draw;
-use std::collections::BTreeMap;
+use weir_units::SortedMap;
 
 /// A VM, its floors in weights.
 #[derive(Clone, Debug)]
@@ -65,10 +65,10 @@ pub(crate) fn most(accepts: impl Fn(u64) -> bool) -> u64 {
 /// Whether what the VMs of each host may be owed together, those within the host among them, is what admission
 /// promises of the host's link.
 pub(crate) fn fit_their_hosts(tenants: &[Tenant], factor: u64) -> bool {
-    let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut hosts: SortedMap<&str, u64> = SortedMap::new();
     for tenant in tenants {
         let into: u64 = tenant.vms.iter().filter_map(|vm| vm.weights).map(|(_, into)| into).sum();
-        let mut out: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut out: SortedMap<&str, u64> = SortedMap::new();
         for vm in &tenant.vms {
             *out.entry(&vm.host).or_default() += vm.weights.map_or(0, |(out, _)| out);
         }

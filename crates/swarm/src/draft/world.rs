@@ -15,10 +15,9 @@ use super::draw::Draw;
 use super::fabric::Fabric;
 use super::tenants::{self, Tenant, Vm};
 use super::traffic;
-use std::collections::BTreeMap;
 use weir_core::mechanism::registry::Floors;
 use weir_model::scenario::{Error, File, Mechanism, Scenario};
-use weir_units::Span;
+use weir_units::{SortedMap, Span};
 
 /// Links of hosts, kbit/s, before `scale`.
 const LINK: u64 = 1_000_000;
@@ -252,7 +251,7 @@ fn tenant(draw: &mut Draw, hosts: &[String], number: u64) -> Tenant {
 
 /// Whether the floors of each host's VMs, in and out, fit its link.
 fn fits(tenants: &[Tenant], factor: u64) -> bool {
-    let mut hosts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut hosts: SortedMap<&str, (u64, u64)> = SortedMap::new();
     for vm in tenants.iter().flat_map(|tenant| &tenant.vms) {
         let (sum, weights) = (hosts.entry(&vm.host).or_default(), vm.weights.unwrap_or_default());
         *sum = (sum.0 + weights.0, sum.1 + weights.1);

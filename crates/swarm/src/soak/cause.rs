@@ -9,11 +9,10 @@
 //! Not here  What is owed: see [`super::judge`].
 
 use super::judge::{Judge, Window};
-use std::collections::BTreeMap;
 use std::fmt;
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_sim::Look;
-use weir_units::{Rate, Span};
+use weir_units::{Rate, SortedMap, Span};
 
 /// How often hosts are looked at. A period of partitioning is 60 ms.
 pub(super) const LOOK: Span = Span::from_millis(20);
@@ -106,7 +105,7 @@ impl Seen {
 /// Sums of the present second.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    pairs: BTreeMap<Pair, Seen>,
+    pairs: SortedMap<Pair, Seen>,
 }
 
 impl Watch {
@@ -192,7 +191,7 @@ impl Watch {
         if rest(&fuller) >= enough {
             return Cause::NotGiven;
         }
-        let mut beyond: BTreeMap<Cause, f64> = BTreeMap::new();
+        let mut beyond: SortedMap<Cause, f64> = SortedMap::new();
         for other in &fuller.1 {
             let cause = match (judge.sends(*other), judge.is_tcp((other.1, other.0))) {
                 (true, _) => Cause::HeldForOthers,

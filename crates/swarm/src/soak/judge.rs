@@ -2,10 +2,10 @@
 
 use super::cause::{Pair, is_tcp};
 use super::{LEARNING, WINDOW};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use weir_core::oracle::{Hose, PairDemand, TCP_PAYLOAD, hose_max_min, udp_payload};
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{PairId, Rate, SortedMap, VmId};
 
 /// The part of its F that a pair is owed (GUARANTEES.md 1.1).
 const OWED: f64 = 0.95;
@@ -46,9 +46,9 @@ pub(super) struct Judge<'a> {
     /// Traffic entries that send in the window, and those that did in the one before.
     sending: Vec<usize>,
     /// F of the pairs that send: in this window, and in those before it that count.
-    promised: VecDeque<BTreeMap<Pair, Rate>>,
+    promised: VecDeque<SortedMap<Pair, Rate>>,
     /// What arrived of each pair that sends, bit/s on the wire, and its traffic entry.
-    got: BTreeMap<Pair, (f64, usize)>,
+    got: SortedMap<Pair, (f64, usize)>,
 }
 
 impl<'a> Judge<'a> {
@@ -61,7 +61,7 @@ impl<'a> Judge<'a> {
             before: vec![0; scenario.traffic.len()],
             sending: Vec::new(),
             promised: VecDeque::new(),
-            got: BTreeMap::new(),
+            got: SortedMap::new(),
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Judge<'a> {
     pub(super) fn windows(&mut self, second: u64, octets: &[u64]) -> Vec<Window> {
         self.take_demands(second);
         self.got.clear();
-        let (mut got, mut wants) = (BTreeMap::new(), BTreeMap::new());
+        let (mut got, mut wants) = (SortedMap::new(), SortedMap::new());
         for &entry in &self.sending {
             let traffic = &self.scenario.traffic[entry];
             let arrived = (octets[entry] - self.before[entry]) as f64 * 8.0 / payload(traffic);
@@ -117,7 +117,7 @@ impl<'a> Judge<'a> {
 
     /// Seconds since the F of one of the window's pairs changed last, as far as they count.
     pub(super) fn age(&self, window: &Window) -> usize {
-        let of = |second: &BTreeMap<Pair, Rate>, pair| second.get(pair).copied();
+        let of = |second: &SortedMap<Pair, Rate>, pair| second.get(pair).copied();
         let pairs = self.pairs_of(window);
         let differ = |(now, before)| pairs.iter().any(|pair| of(now, pair) != of(before, pair));
         let mut seconds = self.promised.iter().zip(self.promised.iter().skip(1));
@@ -178,7 +178,7 @@ impl<'a> Judge<'a> {
         self.remember(pairs.zip(hose_max_min(&self.hoses, &demands)).collect());
     }
 
-    fn remember(&mut self, promised: BTreeMap<Pair, Rate>) {
+    fn remember(&mut self, promised: SortedMap<Pair, Rate>) {
         self.promised.push_front(promised);
         self.promised.truncate(LEARNING + 1);
     }

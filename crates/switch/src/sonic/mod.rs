@@ -25,9 +25,9 @@ use crate::managed::{classes, refuse, work};
 use crate::{Backend, Failed, Found, Group, Limit, Managed, Owner, Step, Why};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::binding::MostWeight;
 use weir_core::binding::switch::{PortName, Stage, SwitchConfig};
+use weir_units::{SortedMap, SortedSet};
 
 /// The largest weight of a scheduler profile.
 pub const MOST_WEIGHT: MostWeight = MostWeight::new(100);
@@ -36,15 +36,15 @@ pub const MOST_WEIGHT: MostWeight = MostWeight::new(100);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Ports on which tenants may have queues.
-    pub ports: BTreeSet<PortName>,
+    pub ports: SortedSet<PortName>,
     /// Queues that a port has in hardware.
     pub queues: u8,
     /// Queues that tenants may have; the least is the shared one. All others are others'.
-    pub free: BTreeSet<u8>,
+    pub free: SortedSet<u8>,
     /// Traffic classes that tenants may have; the least is that of shared queues.
-    pub classes: BTreeSet<u8>,
+    pub classes: SortedSet<u8>,
     /// Code points that tenants may have. All others stay as the operator's maps have them.
-    pub codepoints: BTreeSet<u8>,
+    pub codepoints: SortedSet<u8>,
     /// The largest weight, at most 100.
     pub most_weight: MostWeight,
 }
@@ -63,9 +63,9 @@ pub trait Store {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// By port: `dscp_to_tc_map` and `tc_to_queue_map`.
-    maps: BTreeMap<String, [Option<String>; 2]>,
+    maps: SortedMap<String, [Option<String>; 2]>,
     /// By key of `QUEUE`: `scheduler`.
-    schedulers: BTreeMap<String, Option<String>>,
+    schedulers: SortedMap<String, Option<String>>,
 }
 
 /// A SONiC switch.

@@ -3,11 +3,10 @@
 use super::tables::{Row, Tables, Write, writes};
 use super::{Saved, Settings};
 use crate::Found;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::binding::switch::{
     Abilities, PortAbilities, PortName, PortQueues, Stage, SwitchConfig,
 };
-use weir_units::Rate;
+use weir_units::{Rate, SortedMap, SortedSet};
 
 pub(super) const PORTS: &str = "PORT";
 pub(super) const SCHEDULERS: &str = "SCHEDULER";
@@ -73,14 +72,14 @@ pub(super) fn speed(tables: &Tables, port: &PortName) -> Option<Rate> {
 }
 
 /// Classes of tenants' own queues, and that of shared ones.
-fn own(settings: &Settings) -> (u8, BTreeSet<u8>) {
+fn own(settings: &Settings) -> (u8, SortedSet<u8>) {
     let mut classes = settings.classes.iter().copied();
     let shared = classes.next().unwrap_or(0);
     (shared, classes.collect())
 }
 
 /// Queues of a port that rows of others name in ranges (`0-2`): such a row cannot be divided.
-fn in_ranges(tables: &Tables, port: &PortName) -> BTreeSet<u8> {
+fn in_ranges(tables: &Tables, port: &PortName) -> SortedSet<u8> {
     let ranges = tables.rows(QUEUES).filter_map(|(key, _)| {
         let (first, last) = key.strip_prefix(&*port.0)?.strip_prefix('|')?.split_once('-')?;
         Some(first.parse::<u8>().ok()?..=last.parse::<u8>().ok()?)
@@ -96,8 +95,8 @@ fn is_voq(tables: &Tables, port: &PortName) -> bool {
 }
 
 /// Classes that others' code points have, on any port.
-fn others_classes(tables: &Tables, settings: &Settings) -> BTreeSet<u8> {
-    let maps: BTreeSet<&str> = tables
+fn others_classes(tables: &Tables, settings: &Settings) -> SortedSet<u8> {
+    let maps: SortedSet<&str> = tables
         .rows(PORT_MAPS)
         .filter_map(|(_, row)| row.get(IN_FIELD))
         .map(String::as_str)
@@ -114,19 +113,19 @@ pub(super) fn import(tables: &Tables, settings: &Settings) -> Found {
     let (shared, mine) = own(settings);
     let taken = others_classes(tables, settings);
     let free = mine.difference(&taken).copied().chain([shared]).collect();
-    let all: BTreeSet<u8> = (0..=63).collect();
+    let all: SortedSet<u8> = (0..=63).collect();
     let mut found = Found {
         able: Abilities {
-            ports: BTreeMap::new(),
+            ports: SortedMap::new(),
             classes: Some(free),
             most_weight: settings.most_weight,
             reserved_codepoints: all.difference(&settings.codepoints).copied().collect(),
         },
         config: SwitchConfig::default(),
-        classes: BTreeMap::new(),
-        owners: BTreeSet::new(),
-        torn: BTreeSet::new(),
-        barred: BTreeMap::new(),
+        classes: SortedMap::new(),
+        owners: SortedSet::new(),
+        torn: SortedSet::new(),
+        barred: SortedMap::new(),
         others: Vec::new(),
     };
     for class in mine.intersection(&taken) {
@@ -147,7 +146,8 @@ pub(super) fn import(tables: &Tables, settings: &Settings) -> Found {
         let Some(rate) = speed(tables, name) else { continue };
         let ranges = in_ranges(tables, name);
         let is_free = |queue: &u8| settings.free.contains(queue) && !ranges.contains(queue);
-        let reserved: BTreeSet<u8> = (0..settings.queues).filter(|queue| !is_free(queue)).collect();
+        let reserved: SortedSet<u8> =
+            (0..settings.queues).filter(|queue| !is_free(queue)).collect();
         if is_voq(tables, name) {
             found.barred.insert(name.clone(), "it has virtual output queues".to_owned());
         }
@@ -169,8 +169,12 @@ fn import_port(
     found: &mut Found,
 ) {
     let (shared, _) = own(settings);
-    let mut port =
-        PortQueues { rate, shared: NO_QUEUE, weights: BTreeMap::new(), queue_of: BTreeMap::new() };
+    let mut port = PortQueues {
+        rate,
+        shared: NO_QUEUE,
+        weights: SortedMap::new(),
+        queue_of: SortedMap::new(),
+    };
     for queue in &settings.free {
         let scheduler = tables.get(QUEUES, &queue_key(name, *queue), SCHEDULER);
         let Some(scheduler) = scheduler.filter(|name| name.starts_with(WEIGHT)) else { continue };
@@ -226,7 +230,7 @@ pub(super) fn render(
     before: &Tables,
     settings: &Settings,
     config: &SwitchConfig,
-    classes: &BTreeMap<u8, u8>,
+    classes: &SortedMap<u8, u8>,
     saved: &Saved,
 ) -> Tables {
     let (shared, mine) = own(settings);

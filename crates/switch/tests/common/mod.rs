@@ -6,7 +6,6 @@
 
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
-use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +16,7 @@ use std::time::Duration;
 use weir_core::binding::switch::{PortName, PortQueues, SwitchConfig};
 use weir_switch::linux::{LinuxTc, PortSettings, Settings};
 use weir_switch::{Backend, Driver, Managed, Outcome, Owner, Saves};
-use weir_units::Rate;
+use weir_units::{Rate, SortedMap};
 
 pub(crate) const PORT: &str = "swp1";
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -143,7 +142,7 @@ pub(crate) fn port(mbps: u64, weights: &[(u8, u16)], bound: &[(u8, u8)]) -> Port
 }
 
 pub(crate) fn switch(port: PortQueues) -> SwitchConfig {
-    SwitchConfig { ports: BTreeMap::from([(name(), port)]) }
+    SwitchConfig { ports: SortedMap::from([(name(), port)]) }
 }
 
 #[track_caller]

@@ -44,8 +44,7 @@ use super::switch::{Abilities, PortName, SwitchConfig};
 use super::{Binder, CardUse, Contender, Fabric, Place, Why, Wish, score, usage_factor};
 use crate::host::Version;
 use crate::ledger::{Direction, LinkId, Need, SwitchId};
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{Bytes, HostId, Rate, Span, TenantId, Time};
+use weir_units::{Bytes, HostId, Rate, SortedMap, SortedSet, Span, TenantId, Time};
 
 /// What the loop is told once.
 #[derive(Clone, Debug)]
@@ -54,9 +53,9 @@ pub struct Config {
     pub fabric: Fabric,
     /// The switch and its port that send into a link in this direction. Hosts' own ports are not
     /// here: hosts have weighted queues of their own.
-    pub ports: BTreeMap<(LinkId, Direction), (SwitchId, PortName)>,
+    pub ports: SortedMap<(LinkId, Direction), (SwitchId, PortName)>,
     /// What each of these switches can hold.
-    pub switches: BTreeMap<SwitchId, Abilities>,
+    pub switches: SortedMap<SwitchId, Abilities>,
     /// Who configures the switches.
     pub provision: Provision,
     /// Length of a control interval. Paper: 4 s.
@@ -96,7 +95,7 @@ pub struct Member {
     /// What an operator wants for it.
     pub wish: Wish,
     /// Hosts with VMs of the tenant: they follow its orders.
-    pub hosts: BTreeSet<HostId>,
+    pub hosts: SortedSet<HostId>,
 }
 
 /// What a tenant sent over a host's link in one direction since the last interval.
@@ -258,16 +257,16 @@ struct Tenant {
     phase: Phase,
     /// Its code point and the number of its queue on each link. Not in force while it is shared.
     codepoint: u8,
-    slots: BTreeMap<LinkId, u8>,
+    slots: SortedMap<LinkId, u8>,
     version: Version,
     order: Order,
-    in_force: BTreeMap<HostId, Version>,
+    in_force: SortedMap<HostId, Version>,
     /// The code point that the binder wants it to have.
     wanted: Option<u8>,
     /// Why it has no queue in this interval, although the binder gave it one.
     failed: Option<Why>,
     /// Switches that lost its queue and could not be mended.
-    lost: BTreeSet<SwitchId>,
+    lost: SortedSet<SwitchId>,
 }
 
 /// A switch, as far as is known.
@@ -297,16 +296,16 @@ struct Pending {
 pub struct Control {
     config: Config,
     binder: Binder,
-    tenants: BTreeMap<TenantId, Tenant>,
-    switches: BTreeMap<SwitchId, Switch>,
+    tenants: SortedMap<TenantId, Tenant>,
+    switches: SortedMap<SwitchId, Switch>,
     /// The ports of each switch.
-    ports: BTreeMap<SwitchId, Vec<(LinkId, Direction, PortName)>>,
+    ports: SortedMap<SwitchId, Vec<(LinkId, Direction, PortName)>>,
     /// Tenants with a reservation or a queue, by link.
-    on_links: BTreeMap<LinkId, BTreeSet<TenantId>>,
+    on_links: SortedMap<LinkId, SortedSet<TenantId>>,
     /// The links of each tenant there.
-    links_of: BTreeMap<TenantId, BTreeSet<LinkId>>,
+    links_of: SortedMap<TenantId, SortedSet<LinkId>>,
     /// Switches that may need another config.
-    dirty: BTreeSet<SwitchId>,
+    dirty: SortedSet<SwitchId>,
     began: Time,
     read_at: Time,
     rounds: u64,
@@ -316,8 +315,8 @@ pub struct Control {
 }
 
 /// The ports of each switch.
-fn ports_of(config: &Config) -> BTreeMap<SwitchId, Vec<(LinkId, Direction, PortName)>> {
-    let mut ports: BTreeMap<SwitchId, Vec<_>> = BTreeMap::new();
+fn ports_of(config: &Config) -> SortedMap<SwitchId, Vec<(LinkId, Direction, PortName)>> {
+    let mut ports: SortedMap<SwitchId, Vec<_>> = SortedMap::new();
     for ((link, direction), (switch, port)) in &config.ports {
         ports.entry(*switch).or_default().push((*link, *direction, port.clone()));
     }
@@ -335,7 +334,7 @@ impl Control {
         let ports = ports_of(&config);
         let known = config.switches.keys();
         let switches = known.map(|switch| (*switch, Switch::default())).collect();
-        let tenants = BTreeMap::new();
+        let tenants = SortedMap::new();
         let (rounds, tickets) = (0, 0);
         Self {
             config,
@@ -343,9 +342,9 @@ impl Control {
             tenants,
             switches,
             ports,
-            on_links: BTreeMap::new(),
-            links_of: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            on_links: SortedMap::new(),
+            links_of: SortedMap::new(),
+            dirty: SortedSet::new(),
             began: now,
             read_at: now,
             rounds,
@@ -467,7 +466,7 @@ impl Control {
 
     /// Notes on which links a tenant is.
     fn index(&mut self, id: TenantId) {
-        let links = self.tenants.get(&id).map_or_else(BTreeSet::new, |tenant| {
+        let links = self.tenants.get(&id).map_or_else(SortedSet::new, |tenant| {
             let needs = tenant.member.needs.iter().map(|need| need.link);
             needs.chain(tenant.slots.keys().copied()).collect()
         });
@@ -475,7 +474,7 @@ impl Control {
         if before == links {
             return;
         }
-        for link in before.symmetric_difference(&links) {
+        for link in before.difference(&links).chain(links.difference(&before)) {
             let on = self.on_links.entry(*link).or_default();
             if links.contains(link) {
                 on.insert(id)
@@ -492,7 +491,7 @@ impl Control {
     }
 
     fn interval(&mut self, members: &[Member], usage: &[Usage], now: Time, out: &mut Outcome) {
-        let before: BTreeSet<TenantId> = self.tenants.keys().copied().collect();
+        let before: SortedSet<TenantId> = self.tenants.keys().copied().collect();
         self.take(members, now, out);
         let span = now.since(self.began);
         debug_assert!(usage.is_sorted_by_key(|usage| usage.tenant), "ascending");
@@ -541,13 +540,13 @@ impl Tenant {
             is_gone: false,
             phase: Phase::Shared,
             codepoint: super::SHARED,
-            slots: BTreeMap::new(),
+            slots: SortedMap::new(),
             version: Version(0),
             order: Order { codepoint: super::SHARED, is_free: false },
-            in_force: BTreeMap::new(),
+            in_force: SortedMap::new(),
             wanted: None,
             failed: None,
-            lost: BTreeSet::new(),
+            lost: SortedSet::new(),
         }
     }
 }

@@ -4,8 +4,7 @@ use super::{Control, Provision, Tenant, floor};
 use crate::binding::switch::{PortAbilities, PortQueues, SwitchConfig};
 use crate::binding::{LastQueue, MostWeight, SHARED, weigh};
 use crate::ledger::{Direction, LinkId, SwitchId};
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{Rate, TenantId};
+use weir_units::{Rate, SortedMap, SortedSet, TenantId};
 
 /// A tenant's queue on a port.
 struct Own {
@@ -67,7 +66,7 @@ impl Control {
         let mut port = PortQueues {
             rate: has.rate,
             shared,
-            weights: BTreeMap::new(),
+            weights: SortedMap::new(),
             queue_of: own.iter().map(|own| (own.codepoint, own.queue)).collect(),
         };
         own.retain(|own| own.queue != shared);
@@ -103,7 +102,7 @@ impl Control {
 
     /// Numbers of queues that this tenant may have with this code point, on all of its links; `None`
     /// while one of them has none free, or another tenant has the code point there.
-    pub(super) fn find_slots(&self, id: TenantId, codepoint: u8) -> Option<BTreeMap<LinkId, u8>> {
+    pub(super) fn find_slots(&self, id: TenantId, codepoint: u8) -> Option<SortedMap<LinkId, u8>> {
         let needs = &self.tenants.get(&id)?.member.needs;
         needs.iter().map(|need| Some((need.link, self.find_slot(need.link, codepoint)?))).collect()
     }
@@ -113,7 +112,7 @@ impl Control {
         if others().any(|other| other.codepoint == codepoint) {
             return None;
         }
-        let taken: BTreeSet<u8> =
+        let taken: SortedSet<u8> =
             others().filter_map(|other| other.slots.get(&link)).copied().collect();
         let queues = self.config.fabric.links.get(link.0 as usize)?.queues;
         let own = (SHARED + 1..queues).find(|slot| !taken.contains(slot));
@@ -215,7 +214,7 @@ impl Control {
     }
 
     /// The switches with ports on a tenant's links, old and new ones.
-    pub(super) fn switches_of(&self, tenant: &Tenant) -> BTreeSet<SwitchId> {
+    pub(super) fn switches_of(&self, tenant: &Tenant) -> SortedSet<SwitchId> {
         let needs = tenant.member.needs.iter().map(|need| need.link);
         let links = needs.chain(tenant.slots.keys().copied());
         let ports =

@@ -14,8 +14,7 @@ use super::{
 use crate::binding::SHARED;
 use crate::host::Version;
 use crate::ledger::{LinkId, SwitchId};
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{TenantId, Time};
+use weir_units::{SortedMap, SortedSet, TenantId, Time};
 
 /// What hosts may do for a tenant, by what an earlier loop wrote down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +40,7 @@ impl Control {
         now: Time,
         members: &[Member],
         held: &[Held],
-        found: &BTreeMap<SwitchId, SwitchConfig>,
+        found: &SortedMap<SwitchId, SwitchConfig>,
     ) -> Outcome {
         for (id, config) in found {
             if let Some(switch) = self.switches.get_mut(id) {
@@ -90,10 +89,10 @@ impl Control {
 
     /// The queue of a code point on each link of a tree, as switches have it, and whether it is known to be
     /// on all of their ports, for it alone.
-    fn slots_found(&self, member: &Member, codepoint: u8) -> (BTreeMap<LinkId, u8>, bool) {
+    fn slots_found(&self, member: &Member, codepoint: u8) -> (SortedMap<LinkId, u8>, bool) {
         let links = || member.needs.iter().map(|need| need.link);
         let found = links().filter_map(|link| Some((link, self.slot_found(link, codepoint)?)));
-        let slots: BTreeMap<LinkId, u8> = found.collect();
+        let slots: SortedMap<LinkId, u8> = found.collect();
         let is_known = |link| {
             let on = |direction| self.config.ports.get(&(link, direction));
             let mut ports = [Direction::Forward, Direction::Backward].into_iter().filter_map(on);
@@ -108,7 +107,7 @@ impl Control {
     /// The number of the queue that a code point has on the ports of a link, for it alone. A switch of
     /// which nothing is known says nothing.
     fn slot_found(&self, link: LinkId, codepoint: u8) -> Option<u8> {
-        let mut slots = BTreeSet::new();
+        let mut slots = SortedSet::new();
         for direction in [Direction::Forward, Direction::Backward] {
             let Some((switch, name)) = self.config.ports.get(&(link, direction)) else { continue };
             let Some(known) = &self.switches.get(switch)?.known else { continue };

@@ -6,6 +6,7 @@ use super::*;
 use crate::binding::switch::{PortAbilities, PortQueues, diff};
 use crate::binding::{LastQueue, LinkPorts, MostWeight, Provisioned, SHARED};
 use proptest::prelude::*;
+use weir_units::{SortedMap, SortedSet};
 
 const LINK: Rate = Rate::from_mbps(1000);
 const QUEUES: u8 = 3;
@@ -34,8 +35,8 @@ fn config(provision: Provision) -> Config {
             most_weight: MostWeight::new(100),
             last_queue: LastQueue::AlwaysShared,
         },
-        ports: BTreeMap::new(),
-        switches: BTreeMap::new(),
+        ports: SortedMap::new(),
+        switches: SortedMap::new(),
         provision,
         interval: INTERVAL,
         linger: LINGER,
@@ -47,10 +48,10 @@ fn config(provision: Provision) -> Config {
             let (switch, name) = (switch_of(link, direction), name(link, direction));
             config.ports.insert((LinkId(link), direction), (switch, name.clone()));
             let able = config.switches.entry(switch).or_insert_with(|| Abilities {
-                ports: BTreeMap::new(),
+                ports: SortedMap::new(),
                 classes: None,
                 most_weight: MostWeight::new(100),
-                reserved_codepoints: BTreeSet::new(),
+                reserved_codepoints: SortedSet::new(),
             });
             // Queue 1 belongs to others.
             let has = PortAbilities { rate: LINK, queues: QUEUES + 1, reserved: [1].into() };
@@ -88,20 +89,20 @@ struct World {
     control: Control,
     now: Time,
     members: Vec<Member>,
-    switches: BTreeMap<SwitchId, SwitchConfig>,
+    switches: SortedMap<SwitchId, SwitchConfig>,
     /// Switches that lost what they had by themselves, until they have a whole config again.
-    disturbed: BTreeSet<SwitchId>,
+    disturbed: SortedSet<SwitchId>,
     /// Switches that have done a part of a config.
-    torn: BTreeSet<SwitchId>,
+    torn: SortedSet<SwitchId>,
     asked: Vec<(SwitchId, Ticket, Option<SwitchConfig>)>,
     told: Vec<(HostId, TenantId, Version, Order)>,
-    in_force: BTreeMap<(HostId, TenantId), (Version, Order)>,
+    in_force: SortedMap<(HostId, TenantId), (Version, Order)>,
     /// Packets under way: their tenant, their tag, and until when.
     under_way: Vec<(TenantId, u8, Time)>,
     writes: usize,
     events: Vec<Event>,
     /// What was written down of each tenant.
-    records: BTreeMap<TenantId, Held>,
+    records: SortedMap<TenantId, Held>,
 }
 
 impl World {
@@ -121,15 +122,15 @@ impl World {
             control: Control::with_binder(binder(config.fabric.clone()), config, Time::ZERO),
             now: Time::ZERO,
             members,
-            disturbed: BTreeSet::new(),
-            torn: BTreeSet::new(),
+            disturbed: SortedSet::new(),
+            torn: SortedSet::new(),
             asked: Vec::new(),
             told: Vec::new(),
             in_force: in_force.collect(),
             under_way: Vec::new(),
             writes: 0,
             events: Vec::new(),
-            records: BTreeMap::new(),
+            records: SortedMap::new(),
         };
         let members = world.members.clone();
         world.call(Input::Tenants(&members));
@@ -255,7 +256,7 @@ impl World {
     }
 
     /// Tags that a tenant's packets may have now.
-    fn tags(&self, tenant: TenantId) -> BTreeSet<u8> {
+    fn tags(&self, tenant: TenantId) -> SortedSet<u8> {
         let in_force = self.in_force.iter().filter(|((_, other), _)| *other == tenant);
         let under_way = self.under_way.iter().filter(|(other, ..)| *other == tenant);
         let tags = in_force.map(|(_, (_, order))| order.codepoint);
@@ -276,7 +277,7 @@ impl World {
 
     fn check_port(&self, at: (LinkId, Direction), switch: SwitchId, port: &PortQueues) {
         let on = |member: &&Member| member.needs.iter().any(|need| need.link == at.0);
-        let mut owners: BTreeMap<u8, TenantId> = BTreeMap::new();
+        let mut owners: SortedMap<u8, TenantId> = SortedMap::new();
         let (mut in_shared, mut all) = (Rate::ZERO, Rate::ZERO);
         let mut sum: u64 = port.weights.values().map(|weight| u64::from(*weight)).sum();
         for member in self.members.iter().filter(on) {

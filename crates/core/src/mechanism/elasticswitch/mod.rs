@@ -31,8 +31,7 @@ use crate::partition::{ReceiveHose, SendHose};
 use pairs::{ReceivePair, SendPair};
 use paths::Paths;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HoseId, HostId, PairId, Rate, Time, VmId};
+use weir_units::{HoseId, HostId, PairId, Rate, SortedMap, SortedSet, Time, VmId};
 
 /// The least rate of a pair with a queue of its own: HTB cannot well do with less. Pairs for which the
 /// hose has no more stay in their VM's default queue.
@@ -42,14 +41,15 @@ const LEAST_PAIR_RATE: Rate = Rate::from_bps(64_000);
 pub struct Machine {
     policy: Policy,
     es: ElasticSwitch,
-    vms: BTreeMap<VmId, Vm>,
-    send: BTreeMap<PairId, SendPair>,
-    receive: BTreeMap<PairId, ReceivePair>,
+    vms: SortedMap<VmId, Vm>,
+    // In boxes: an insertion moves the rows that follow.
+    send: SortedMap<PairId, Box<SendPair>>,
+    receive: SortedMap<PairId, Box<ReceivePair>>,
     orders: Orders,
     /// Pairs whose floor may have changed since it was last written down.
-    stale: BTreeSet<PairId>,
+    stale: SortedSet<PairId>,
     /// Hoses out that a new pair shares since: what it takes, the others no longer have.
-    stale_hoses: BTreeSet<(VmId, HoseKey)>,
+    stale_hoses: SortedSet<(VmId, HoseKey)>,
     sample_at: Time,
     rate_at: Time,
     partition_at: Time,
@@ -66,7 +66,7 @@ pub struct Machine {
 struct Vm {
     tenant: HosePair,
     default: HosePair,
-    further: BTreeMap<HoseId, HosePair>,
+    further: SortedMap<HoseId, HosePair>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -143,11 +143,11 @@ impl Machine {
             policy,
             es,
             vms,
-            send: BTreeMap::new(),
-            receive: BTreeMap::new(),
+            send: SortedMap::new(),
+            receive: SortedMap::new(),
             orders: Orders::default(),
-            stale: BTreeSet::new(),
-            stale_hoses: BTreeSet::new(),
+            stale: SortedSet::new(),
+            stale_hoses: SortedSet::new(),
             sample_at: now,
             rate_at: now,
             partition_at: now,
@@ -268,7 +268,7 @@ impl Machine {
         self.start_clocks_if_first(now);
         self.has_uncounted = true;
         self.stale_hoses.insert((pair.src, sending.hose));
-        self.send.insert(pair, sending);
+        self.send.insert(pair, Box::new(sending));
         self.orders.events.tell(Event::Began(pair, Direction::Send));
         self.new_pairs(now);
         self.apply(now, pair);
@@ -310,7 +310,7 @@ impl Machine {
             return false;
         }
         self.start_clocks_if_first(now);
-        self.receive.insert(pair, ReceivePair::new(key));
+        self.receive.insert(pair, Box::new(ReceivePair::new(key)));
         self.orders.events.tell(Event::Began(pair, Direction::Receive));
         true
     }

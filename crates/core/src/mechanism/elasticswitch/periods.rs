@@ -10,8 +10,7 @@ use super::{Direction, LEAST_PAIR_RATE, Machine, Outbox, Promise, Setting, Vm};
 use crate::message::Message;
 use crate::partition::{Borrowing, SendHose};
 use crate::rate::Feedback;
-use std::collections::BTreeMap;
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// This much of a host's link, less what traffic without a floor gets, can be floors at once: the
 /// rest is for control, and for what a pair may miss of its guarantee and still count as using it.
@@ -194,7 +193,7 @@ impl Machine {
     /// No VM's pairs borrow more than `budget` together: what is beyond it, each gives back in
     /// proportion.
     fn keep_to_budgets(&mut self, budget: Rate) {
-        let mut of_vms: BTreeMap<VmId, Rate> = BTreeMap::new();
+        let mut of_vms: SortedMap<VmId, Rate> = SortedMap::new();
         let lent = |p: &SendPair| p.rate.rate().saturating_sub(p.floor);
         for (pair, p) in self.send.iter().filter(|(_, p)| p.paths.is_none()) {
             *of_vms.entry(pair.src).or_default() += lent(p);

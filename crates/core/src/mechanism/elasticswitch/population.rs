@@ -9,8 +9,7 @@
 //! Not here  How a person says so, and what else cannot change: see `weir-agent`.
 
 use super::{Direction, HoseKey, HosePair, Machine, Policy, Vm, has_room};
-use std::collections::BTreeSet;
-use weir_units::{PairId, Time, VmId};
+use weir_units::{PairId, SortedSet, Time, VmId};
 
 impl Machine {
     pub(super) fn repopulate(&mut self, now: Time, to: &Policy) {
@@ -115,14 +114,14 @@ impl Machine {
 
     /// VMs of which nothing may stay: of this host and not any more, gone, or replaced by another
     /// VM.
-    fn left(&self, to: &Policy) -> BTreeSet<VmId> {
+    fn left(&self, to: &Policy) -> SortedSet<VmId> {
         let local = self.policy.vms().map(|(vm, _)| vm).filter(|vm| !to.is_here(*vm));
         let known = self.policy.directory.iter();
         let other = known.filter(|(vm, at)| to.directory.get(vm) != Some(at)).map(|(vm, _)| *vm);
         local.chain(other).collect()
     }
 
-    fn ends_of(&self, vms: &BTreeSet<VmId>) -> Vec<(PairId, Direction)> {
+    fn ends_of(&self, vms: &SortedSet<VmId>) -> Vec<(PairId, Direction)> {
         let theirs = |pair: &&PairId| vms.contains(&pair.src) || vms.contains(&pair.dst);
         let send = self.send.keys().filter(theirs).map(|pair| (*pair, Direction::Send));
         let receive = self.receive.keys().filter(theirs).map(|pair| (*pair, Direction::Receive));

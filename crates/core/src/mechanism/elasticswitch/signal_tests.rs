@@ -5,7 +5,7 @@ use crate::host::{Location, ReceiveCount, SendCount};
 use crate::mechanism::Law;
 use crate::message::Backlog;
 use crate::rate::Signal;
-use weir_units::{Span, TenantId};
+use weir_units::{SortedMap, Span, TenantId};
 
 const A: VmId = VmId(0);
 const B: VmId = VmId(1);
@@ -43,8 +43,8 @@ impl Sender {
         let hose = Hose::of(Rate::from_mbps(400), FLOOR);
         let config =
             Policy::new(HostId(0), Rate::from_mbps(1000), Law::ElasticSwitch(Box::new(es)))
-                .with_vms(BTreeMap::from([(A, hose)]))
-                .with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
+                .with_vms(SortedMap::from([(A, hose)]))
+                .with_directory(SortedMap::from([(A, at(0)), (B, at(1))]));
         let mut agent = Machine::of(config, Time::ZERO);
         let mut out = Outbox::default();
         agent.handle(Time::ZERO, Input::Seen(PAIR, Direction::Send), &mut out);
@@ -216,8 +216,8 @@ fn a_pair_whose_packets_were_never_numbered_does_not_borrow_and_loses_nothing() 
 fn what_seems_lost_of_a_pair_that_its_source_knows_nothing_of_is_not_told_as_lost() {
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
     let config = Policy::new(HostId(1), Rate::from_mbps(1000), Law::ElasticSwitch(Box::default()))
-        .with_vms(BTreeMap::from([(B, Hose::of(FLOOR, FLOOR))]))
-        .with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
+        .with_vms(SortedMap::from([(B, Hose::of(FLOOR, FLOOR))]))
+        .with_directory(SortedMap::from([(A, at(0)), (B, at(1))]));
     let mut agent = Machine::of(config, Time::ZERO);
     let (mut out, mut count) = (Outbox::default(), ReceiveCount::default());
     let mut receive = |agent: &mut Machine, ms: u64| {
@@ -290,8 +290,8 @@ fn seawall_takes_no_notice_of_floors_and_divides_a_vms_weight_over_its_pairs() {
 fn offer_of_marked(es: ElasticSwitch) -> Option<Rate> {
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
     let config = Policy::new(HostId(1), Rate::from_mbps(1000), Law::ElasticSwitch(Box::new(es)))
-        .with_vms(BTreeMap::from([(B, Hose::of(Rate::from_mbps(400), FLOOR))]))
-        .with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
+        .with_vms(SortedMap::from([(B, Hose::of(Rate::from_mbps(400), FLOOR))]))
+        .with_directory(SortedMap::from([(A, at(0)), (B, at(1))]));
     let mut agent = Machine::of(config, Time::ZERO);
     let (mut out, mut now, mut count) = (Outbox::default(), Time::ZERO, ReceiveCount::default());
     agent.handle(now, Input::Seen(PAIR, Direction::Receive), &mut out);

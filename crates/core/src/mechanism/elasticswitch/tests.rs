@@ -3,8 +3,7 @@ use super::*;
 use crate::host::{Location, Pairs, ReceiveCount, SendCount};
 use crate::mechanism::Law;
 use crate::message::{Backlog, Offer};
-use std::collections::BTreeMap;
-use weir_units::{Span, TenantId};
+use weir_units::{SortedMap, Span, TenantId};
 
 const A: VmId = VmId(0);
 const B: VmId = VmId(1);
@@ -23,14 +22,14 @@ fn ms(ms: u64) -> Time {
 /// Host 0 has VM A, host 1 has VM B of the same tenant, host 2 a stranger.
 fn agent(host: u32) -> Machine {
     let tenant = |t| TenantId(t);
-    let directory = BTreeMap::from([
+    let directory = SortedMap::from([
         (A, Location { tenant: tenant(0), host: HostId(0) }),
         (B, Location { tenant: tenant(0), host: HostId(1) }),
         (STRANGER, Location { tenant: tenant(1), host: HostId(2) }),
     ]);
     let hose = Hose::of(mbps(400), mbps(300));
     let config = Policy::new(HostId(host), mbps(1000), Law::ElasticSwitch(Box::default()))
-        .with_vms(BTreeMap::from([(VmId(host), hose)]))
+        .with_vms(SortedMap::from([(VmId(host), hose)]))
         .with_directory(directory);
     Machine::of(config, Time::ZERO)
 }

@@ -12,17 +12,16 @@
 
 use crate::host::Setting;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{PairId, Rate, SortedSet, VmId};
 
 /// The pairs that send from a host.
 #[derive(Default, Debug, Serialize, Deserialize)]
 pub(super) struct Division {
-    pairs: BTreeSet<PairId>,
+    pairs: SortedSet<PairId>,
     /// VMs whose pairs came or went since their floors were last divided.
-    undivided: BTreeSet<VmId>,
+    undivided: SortedSet<VmId>,
     /// Pairs whose limits changed since.
-    limited: BTreeSet<PairId>,
+    limited: SortedSet<PairId>,
 }
 
 impl Division {

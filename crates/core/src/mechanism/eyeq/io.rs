@@ -5,8 +5,7 @@ use super::refusal::Refusal;
 use crate::host::Hose;
 use crate::host::Part;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::{Rate, Span, VmId};
+use weir_units::{Rate, SortedMap, Span, VmId};
 
 pub use crate::host::{Bounds, Class, Levels};
 pub use crate::message::Feedback;
@@ -49,7 +48,7 @@ impl VmBounds {
 pub(super) fn check_vms(
     eyeq: &EyeQ,
     line: Rate,
-    vms: &BTreeMap<VmId, VmBounds>,
+    vms: &SortedMap<VmId, VmBounds>,
 ) -> Result<(), Refusal> {
     for (vm, bounds) in vms {
         bounds.check(*vm)?;

@@ -64,8 +64,7 @@ use leaves::Leaf;
 use receiver::Receiver;
 use sender::Sender;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// The least rate of a pair with a class of its own: HTB cannot well do with less. Together they
 /// would have more than the VM's floor.
@@ -84,8 +83,8 @@ struct Config {
     line: Rate,
     fastest_line: Rate,
     eyeq: EyeQ,
-    vms: BTreeMap<VmId, VmBounds>,
-    directory: BTreeMap<VmId, Location>,
+    vms: SortedMap<VmId, VmBounds>,
+    directory: SortedMap<VmId, Location>,
 }
 
 impl Config {
@@ -131,7 +130,7 @@ pub struct Host {
     /// The receiver module's place, where the data plane meters.
     kernel: Option<Kernel>,
     sender: Sender,
-    leaves: BTreeMap<PairId, Leaf>,
+    leaves: SortedMap<PairId, Leaf>,
     division: Division,
     orders: Orders,
     /// The last step of the receiver module.
@@ -148,7 +147,7 @@ pub struct Host {
 struct Kernel {
     shares: Shares,
     /// The last readings.
-    meters: BTreeMap<(VmId, Part), Metered>,
+    meters: SortedMap<(VmId, Part), Metered>,
     /// When something was last received.
     received_at: Option<Time>,
 }
@@ -160,14 +159,14 @@ impl Host {
         let config = Config::of(policy, eyeq);
         let kernel = policy.can.meters.then(|| Kernel {
             shares: Shares::new(now),
-            meters: BTreeMap::new(),
+            meters: SortedMap::new(),
             received_at: None,
         });
         let mut host = Self {
             receiver: Receiver::new(now),
             kernel,
             sender: Sender::default(),
-            leaves: BTreeMap::new(),
+            leaves: SortedMap::new(),
             division: Division::default(),
             orders: Orders::default(),
             stepped_at: now,

@@ -14,8 +14,7 @@
 //!           as they are active.
 
 use super::scheduler::{Member, Pool};
-use std::collections::BTreeMap;
-use weir_units::{Bytes, Rate};
+use weir_units::{Bytes, Rate, SortedMap};
 
 /// Periods for which a VM that begins to receive is new, and for which it was quiet before.
 const NEW: u8 = 3;
@@ -29,7 +28,7 @@ const USUAL_PERIODS: f64 = 8.0;
 /// What was seen of each VM with a floor, by its key.
 #[derive(Clone, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Newcomers {
-    seen: BTreeMap<u32, Seen>,
+    seen: SortedMap<u32, Seen>,
 }
 
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]

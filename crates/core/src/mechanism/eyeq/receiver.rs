@@ -21,8 +21,7 @@ use super::rate_meter::{Heeder, MeterRules, MeterShare, Packets, RateMeter};
 use super::shares::Shares;
 use crate::host::{Location, Metered, Part, ReceiveCount};
 use crate::meter::Meter;
-use std::collections::BTreeMap;
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 /// Times of meters begin here, ns: 0 is no time of theirs.
 const EPOCH: u64 = 1;
@@ -31,7 +30,7 @@ const EPOCH: u64 = 1;
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Receiver {
     shares: Shares,
-    endpoints: BTreeMap<VmId, Endpoint>,
+    endpoints: SortedMap<VmId, Endpoint>,
 }
 
 /// One VM as it receives.
@@ -39,7 +38,7 @@ pub(super) struct Receiver {
 struct Endpoint {
     tenant: Option<TenantId>,
     parts: [PartMeter; 2],
-    sources: BTreeMap<VmId, Source>,
+    sources: SortedMap<VmId, Source>,
     /// How long the last period was.
     over: Span,
 }
@@ -199,15 +198,15 @@ fn in_units(rate: Rate, unit: Rate) -> Rate {
 
 impl Receiver {
     pub(super) fn new(now: Time) -> Self {
-        Self { shares: Shares::new(now), endpoints: BTreeMap::new() }
+        Self { shares: Shares::new(now), endpoints: SortedMap::new() }
     }
 
     /// The VMs are these, with these bounds; one that stays keeps its rates.
     pub(super) fn set_vms(
         &mut self,
         now: Time,
-        vms: &BTreeMap<VmId, VmBounds>,
-        directory: &BTreeMap<VmId, Location>,
+        vms: &SortedMap<VmId, VmBounds>,
+        directory: &SortedMap<VmId, Location>,
     ) {
         self.shares.set_vms(vms);
         self.endpoints.retain(|vm, _| vms.contains_key(vm));
@@ -224,7 +223,7 @@ impl Receiver {
     }
 
     /// Sources that are not there any more, or are another VM now, are forgotten.
-    pub(super) fn keep_sources(&mut self, directory: &BTreeMap<VmId, Location>) {
+    pub(super) fn keep_sources(&mut self, directory: &SortedMap<VmId, Location>) {
         for endpoint in self.endpoints.values_mut() {
             endpoint.sources.retain(|vm, source| directory.get(vm) == Some(&source.at));
         }

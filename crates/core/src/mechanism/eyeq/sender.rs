@@ -14,14 +14,13 @@
 use super::config::EyeQ;
 use super::io::{Counters, Levels, Sent};
 use crate::meter::Meter;
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{PairId, Rate, Time, VmId};
+use weir_units::{PairId, Rate, SortedMap, SortedSet, Time, VmId};
 
 /// All that is sent from a host.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Sender {
-    vms: BTreeSet<VmId>,
-    pairs: BTreeMap<PairId, Sending>,
+    vms: SortedSet<VmId>,
+    pairs: SortedMap<PairId, Sending>,
     pub(super) limits: Levels<PairId, Rate>,
 }
 
@@ -78,7 +77,7 @@ impl Sending {
 
 impl Sender {
     /// Sets the VMs. A VM that stays keeps its limiters.
-    pub(super) fn set_vms(&mut self, vms: BTreeSet<VmId>) {
+    pub(super) fn set_vms(&mut self, vms: SortedSet<VmId>) {
         self.vms = vms;
         let vms = &self.vms;
         let over = self.pairs.keys().filter(|pair| !vms.contains(&pair.src));

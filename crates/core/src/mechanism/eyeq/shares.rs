@@ -20,8 +20,7 @@ use super::rate_meter::MeterShare;
 use super::scheduler::{Member, Pool, Scheduler};
 use crate::host::{Metered, Part};
 use crate::meter::Meter;
-use std::collections::BTreeMap;
-use weir_units::{Bytes, Rate, Span, Time, VmId};
+use weir_units::{Bytes, Rate, SortedMap, Span, Time, VmId};
 
 /// Strangers of a VM may have one part in so many of C, whatever its own tenant sends: no sender
 /// starves.
@@ -33,7 +32,7 @@ const USUAL_PERIODS: f64 = 8.0;
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Shares {
     scheduler: Scheduler,
-    vms: BTreeMap<VmId, Endpoint>,
+    vms: SortedMap<VmId, Endpoint>,
     stepped_at: Time,
 }
 
@@ -109,11 +108,11 @@ impl Endpoint {
 impl Shares {
     /// Of a host without VMs, at `now`.
     pub fn new(now: Time) -> Self {
-        Self { scheduler: Scheduler::new(now), vms: BTreeMap::new(), stepped_at: now }
+        Self { scheduler: Scheduler::new(now), vms: SortedMap::new(), stepped_at: now }
     }
 
     /// The VMs are these, with these bounds; one that stays keeps its share until the next step.
-    pub fn set_vms(&mut self, vms: &BTreeMap<VmId, VmBounds>) {
+    pub fn set_vms(&mut self, vms: &SortedMap<VmId, VmBounds>) {
         self.vms.retain(|vm, _| vms.contains_key(vm));
         for (vm, bounds) in vms {
             let new = || Endpoint::new(bounds.in_);
@@ -185,7 +184,7 @@ mod tests {
         Rate::from_mbps(m)
     }
 
-    fn vms(floors: &[u64]) -> BTreeMap<VmId, VmBounds> {
+    fn vms(floors: &[u64]) -> SortedMap<VmId, VmBounds> {
         (0..).map(VmId).zip(floors.iter().map(|floor| VmBounds::both(mbps(*floor)))).collect()
     }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::host::{ReceiveCount, SendCount};
 use crate::mechanism::Law;
-use weir_units::{Span, TenantId};
+use weir_units::{SortedMap, Span, TenantId};
 
 /// Host 0 with a 10 Gb/s link has VMs 0 (tenant 0) and 1 (tenant 1); VMs from 10 on are on hosts of
 /// the same number, of tenants 0 and 1 in turn.
@@ -54,17 +54,17 @@ pub(super) struct Played {
     now: Time,
     out: Outbox,
     /// What each source sends, and the most it would.
-    pub(super) sending: BTreeMap<PairId, (Rate, Rate)>,
-    arrived: BTreeMap<PairId, ReceiveCount>,
+    pub(super) sending: SortedMap<PairId, (Rate, Rate)>,
+    arrived: SortedMap<PairId, ReceiveCount>,
     /// Messages to each.
-    told: BTreeMap<PairId, u64>,
+    told: SortedMap<PairId, u64>,
 }
 
 impl Played {
     pub(super) fn new(config: Policy) -> Self {
         let host = host(&config).expect("a good configuration");
-        let (sending, arrived) = (BTreeMap::new(), BTreeMap::new());
-        let told = BTreeMap::new();
+        let (sending, arrived) = (SortedMap::new(), SortedMap::new());
+        let told = SortedMap::new();
         Self { host, now: Time::ZERO, out: Outbox::default(), sending, arrived, told }
     }
 

@@ -36,8 +36,7 @@ use crate::host::{
 use crate::message::{LevelWord, Message};
 use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// A host that nothing was heard of for so long is forgotten.
 const FORGET: Span = Span::from_secs(10);
@@ -52,13 +51,13 @@ pub struct Machine {
     floors: elasticswitch::Machine,
     host: HostId,
     line: Rate,
-    homes: BTreeMap<VmId, HostId>,
-    toward: BTreeMap<HostId, Toward>,
-    send: BTreeMap<PairId, Sending>,
-    paths: BTreeMap<HostId, Path>,
-    receive: BTreeMap<PairId, Received>,
+    homes: SortedMap<VmId, HostId>,
+    toward: SortedMap<HostId, Toward>,
+    send: SortedMap<PairId, Sending>,
+    paths: SortedMap<HostId, Path>,
+    receive: SortedMap<PairId, Received>,
     /// The least delayed packets since the last step.
-    timed: BTreeMap<HostId, Timed>,
+    timed: SortedMap<HostId, Timed>,
     orders: Orders,
     step_at: Time,
     stepped_at: Time,
@@ -85,11 +84,11 @@ impl Machine {
             host,
             line,
             homes,
-            toward: BTreeMap::new(),
-            send: BTreeMap::new(),
-            paths: BTreeMap::new(),
-            receive: BTreeMap::new(),
-            timed: BTreeMap::new(),
+            toward: SortedMap::new(),
+            send: SortedMap::new(),
+            paths: SortedMap::new(),
+            receive: SortedMap::new(),
+            timed: SortedMap::new(),
             orders: Orders::default(),
             step_at: now,
             stepped_at: now,
@@ -284,7 +283,7 @@ impl Machine {
     }
 }
 
-fn homes(policy: &Policy) -> BTreeMap<VmId, HostId> {
+fn homes(policy: &Policy) -> SortedMap<VmId, HostId> {
     policy.directory.iter().map(|(vm, at)| (*vm, at.host)).collect()
 }
 

@@ -11,8 +11,7 @@ use crate::mechanism::constants::{Entry, Take};
 use crate::mechanism::explain::{Facts, Side, Summary};
 use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// Pairs that a host reserves at most.
 const MOST: usize = 4096;
@@ -25,7 +24,7 @@ const IDLE: Span = Span::from_secs(10);
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Reservation {
     /// The rate of each pair that was foreseen.
-    pub rates: BTreeMap<PairId, Rate>,
+    pub rates: SortedMap<PairId, Rate>,
     /// The rate of every other pair.
     pub other: Rate,
 }
@@ -51,7 +50,7 @@ pub struct Draft {
     /// The rate of every other pair, if it is set.
     pub other: Option<Rate>,
     /// The rate of each pair that was foreseen.
-    pub rates: BTreeMap<PairId, Rate>,
+    pub rates: SortedMap<PairId, Rate>,
 }
 
 impl Draft {
@@ -63,7 +62,7 @@ impl Draft {
 
     /// At scale 1, with nothing reserved.
     pub(super) const fn new() -> Self {
-        Self { factor: 1.0, other: None, rates: BTreeMap::new() }
+        Self { factor: 1.0, other: None, rates: SortedMap::new() }
     }
 }
 
@@ -96,8 +95,8 @@ impl PairView {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Machine {
     law: Reservation,
-    directory: BTreeMap<VmId, Location>,
-    pairs: BTreeMap<PairId, Sending>,
+    directory: SortedMap<VmId, Location>,
+    pairs: SortedMap<PairId, Sending>,
     orders: Orders,
     look_at: Time,
     counters: Counters,
@@ -122,7 +121,7 @@ pub struct PairView {
 
 impl Machine {
     pub(crate) fn new(policy: Policy, law: Reservation, now: Time) -> Self {
-        let (pairs, orders) = (BTreeMap::new(), Orders::default());
+        let (pairs, orders) = (SortedMap::new(), Orders::default());
         let directory = policy.directory;
         Self { law, directory, pairs, orders, look_at: now, counters: Counters::default() }
     }
@@ -228,7 +227,7 @@ mod tests {
         let mbps = Rate::from_mbps;
         let ms = |ms| Time::ZERO + Span::from_millis(ms);
         let (foreseen, other) = (PairId::new(VmId(0), VmId(1)), PairId::new(VmId(0), VmId(2)));
-        let rates = BTreeMap::from([(foreseen, mbps(450))]);
+        let rates = SortedMap::from([(foreseen, mbps(450))]);
         let law = Law::Reservation(Reservation { rates, other: mbps(1) });
         let policy = Policy::new(HostId(0), mbps(1000), law);
         let mut machine = HostMachine::new(policy, ms(0)).expect("nothing speaks against it");

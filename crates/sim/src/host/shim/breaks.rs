@@ -9,9 +9,8 @@ use super::Shim;
 use crate::net::Net;
 use crate::packet::{Kind, Packet};
 use crate::tcp::NEVER;
-use std::collections::BTreeSet;
 use weir_core::host::Input;
-use weir_units::HostId;
+use weir_units::{HostId, SortedSet};
 
 impl Shim {
     /// A host's agent is killed, and maybe its guardian in the same moment.
@@ -30,7 +29,7 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         host.live_again(net.now);
         let now = host.clock(net.now);
-        let mut peers = BTreeSet::new();
+        let mut peers = SortedSet::new();
         let sends: Vec<&Pair> = host.sends.iter().map(|pair| &self.pairs[*pair as usize]).collect();
         for paths in sends.chunk_by(|a, b| a.id == b.id) {
             let leaves = paths.iter().filter_map(|path| path.sending.leaf);

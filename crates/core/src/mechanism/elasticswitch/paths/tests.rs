@@ -5,8 +5,7 @@ use super::*;
 use crate::host::Policy;
 use crate::host::{Direction, Hose, Input, Location, ReceiveCount, SendCount};
 use crate::mechanism::Law;
-use std::collections::BTreeMap;
-use weir_units::{HostId, TenantId, VmId};
+use weir_units::{HostId, SortedMap, TenantId, VmId};
 
 const PAIR: PairId = PairId::new(VmId(0), VmId(1));
 const STEP: Span = Span::from_millis(5);
@@ -20,8 +19,8 @@ fn agent(host: u32, es: ElasticSwitch) -> Machine {
         Rate::from_mbps(1000),
         Law::ElasticSwitch(Box::new(es.scaled(0.2))),
     )
-    .with_vms(BTreeMap::from([(VmId(host), Hose::of(FLOOR, FLOOR))]))
-    .with_directory(BTreeMap::from([(VmId(0), at(0)), (VmId(1), at(1))]));
+    .with_vms(SortedMap::from([(VmId(host), Hose::of(FLOOR, FLOOR))]))
+    .with_directory(SortedMap::from([(VmId(0), at(0)), (VmId(1), at(1))]));
     config.can.paths = paths;
     Machine::of(config, Time::ZERO)
 }

@@ -1,13 +1,13 @@
-//! What any world hands to the judge.
+//! A run as a world measured it: what lab and simulator hand to the judge.
 
-use hdrhistogram::Histogram;
-use weir_model::record::{
+use crate::record::{
     AttackRecord, ControlRecord, Failure, LinkRecord, QueueRecord, Windows, WrittenRecord,
 };
+use hdrhistogram::Histogram;
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Which world: `lab` or `sim`.
     pub world: &'static str,
@@ -15,7 +15,8 @@ pub struct Observed {
     pub seed: u64,
     /// Width of one sample of every series, as planned.
     pub sample: Span,
-    /// When each sample was read, since traffic began; empty where that is exactly as planned.
+    /// When each sample was read, since traffic began; empty where that is exactly as planned. A
+    /// thread wakes late, so a rate is the octets divided by the measured time.
     pub ends: Vec<Span>,
     /// One per traffic entry of the scenario.
     pub flows: Vec<ObservedFlow>,
@@ -66,7 +67,7 @@ pub struct Observed {
 }
 
 /// One traffic entry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedFlow {
     /// Application octets received per sample.
     pub octets: Vec<u64>,
@@ -79,7 +80,7 @@ pub struct ObservedFlow {
 }
 
 /// Requests, flows or a shuffle that should have begun in the measured interval (a shuffle: ever).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Work {
     /// How many.
     pub due: u64,
@@ -87,8 +88,15 @@ pub struct Work {
     pub done: u64,
     /// When the last of them was done, since traffic started.
     pub last: Span,
-    /// Nanoseconds each took.
+    /// Nanoseconds from the intended start to the last octet, three digits exact.
     pub times: Histogram<u32>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let times = Histogram::new(3).expect("three digits are allowed");
+        Self { due: 0, done: 0, last: Span::ZERO, times }
+    }
 }
 
 impl Work {
