@@ -14,7 +14,8 @@ use weir_model::scenario::{Mechanism, Scenario};
 use weir_model::text;
 
 /// What the data plane of an agent in the lab can do.
-const HTB: Capabilities = Capabilities { meters: true, limiter: false, paths: 1, timed: false };
+const HTB: Capabilities =
+    Capabilities { meters: true, limiter: false, paths: 1, timed: false, colours: false };
 
 /// A constant that the user set, as it was typed and as agents read it.
 #[derive(Clone, Debug, Default)]

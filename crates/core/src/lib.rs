@@ -22,4 +22,4 @@ pub mod placement;
 pub mod rate;
 pub mod vcc;
 
-pub use mechanism::{elasticswitch, eyeq, level, reservation};
+pub use mechanism::{elasticswitch, eyeq, level, reservation, trinity};

@@ -168,6 +168,7 @@ fn law() -> impl Strategy<Value = Law> {
         8 => presets.prop_map(move |name| elastic(ElasticSwitch::preset(name).expect("a preset"))),
         1 => Just(()).prop_map(move |()| elastic(ElasticSwitch::seawall())),
         4 => Just(()).prop_map(|()| Law::Level(Box::<LevelLaw>::default())),
+        1 => Just(()).prop_map(|()| Law::Trinity(Box::default())),
         1 => number().prop_map(|rate| {
             let rates = SortedMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
             Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) })
@@ -359,6 +360,7 @@ impl World {
         let es = match &self.fleet.law {
             Law::ElasticSwitch(es) => Some(es.as_ref()),
             Law::Level(level) => Some(&level.partition),
+            Law::Trinity(law) => Some(&law.pairs),
             _ => None,
         };
         if let Some(es) = es.filter(|es| es.promise == Promise::Hose) {

@@ -108,7 +108,8 @@ fn a_machine_that_was_written_down_goes_on_to_the_octet_with_every_mechanism() {
         ElasticSwitch::ALL_PRESETS.iter().map(|name| policy(es(name))).collect();
     policies.push(policy(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))));
     let level = Law::Level(Box::<LevelLaw>::default());
-    policies.extend([policy(reservation), policy(level), metered, eyeq()]);
+    let trinity = Law::Trinity(Box::default());
+    policies.extend([policy(reservation), policy(level), policy(trinity), metered, eyeq()]);
     let paper = EyeQ::preset("eyeq-paper").expect("a preset");
     policies.push(policy(Law::EyeQ(Box::new(paper))));
     for policy in policies {

@@ -60,6 +60,9 @@ pub struct Observed {
     pub queue_core: Option<QueueRecord>,
     /// Octets that carried the code point of a queue to a port without it, where tenants are bound.
     pub unbound: Option<u64>,
+    /// Where packets have two priorities: the part of them that came after a later one of their pair,
+    /// and the longest time for which a queue had packets and none of them left.
+    pub disorder: Option<(f64, Span)>,
     /// What ended the run early or made it another one than the scenario's, with its time.
     pub failure: Option<Failure>,
     /// What a reader should know; does not make the run invalid.

@@ -15,6 +15,7 @@ use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
 use crate::sockets::Sockets;
 use crate::tcp::Blocks;
 use crate::wheel::Wheel;
+use weir_units::Span;
 
 /// The end of a route in the table.
 pub(crate) const END: u32 = u32::MAX;
@@ -100,6 +101,12 @@ impl Net {
     /// Octets that carried the code point of a queue where there is none.
     pub(crate) fn unbound(&self) -> u64 {
         self.specials.iter().map(Special::unbound).sum()
+    }
+
+    /// The longest time for which a queue of a port with several had packets, and none of them left.
+    pub(crate) fn starved(&self) -> Span {
+        let all = self.specials.iter().map(|special| special.starved(self.now));
+        Span::from_nanos(all.max().unwrap_or(0))
     }
 
     /// Adds a route; returns where it begins.

@@ -18,4 +18,5 @@ mod queues;
 mod scenarios;
 mod strays;
 mod theory;
+mod trinity;
 mod vcc;

@@ -267,6 +267,7 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
         queue_edge: record.queue_edge,
         queue_core: record.queue_core,
         unbound: record.unbound,
+        disorder: record.disorder.map(|disorder| (disorder.reordered(), disorder.starved)),
         packet_hops: record.packet_hops,
         events: record.events,
         wall,

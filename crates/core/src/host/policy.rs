@@ -181,11 +181,13 @@ pub struct Capabilities {
     /// It writes departure times into packets and keeps the least delayed of each window
     /// ([`super::Observed::timed`]).
     pub timed: bool,
+    /// It tells switches which packets are within their pair's floor, and these serve them first.
+    pub colours: bool,
 }
 
 impl Default for Capabilities {
     /// It counts pairs and limits pairs.
     fn default() -> Self {
-        Self { meters: false, limiter: false, paths: 1, timed: false }
+        Self { meters: false, limiter: false, paths: 1, timed: false, colours: false }
     }
 }

@@ -12,6 +12,7 @@ use super::elasticswitch::{ElasticSwitch, Promise};
 use super::eyeq::{Backend, EyeQ, Tuned};
 use super::level;
 use super::reservation::{self, Reservation};
+use super::trinity::Trinity;
 use crate::host::Capabilities;
 use weir_units::{PairId, Rate, Span};
 
@@ -26,6 +27,8 @@ pub enum Draft {
     Level(Box<level::Draft>),
     /// Of reservations.
     Reservation(reservation::Draft),
+    /// Of Trinity.
+    Trinity(Box<Trinity>),
 }
 
 /// What a law's constants follow.
@@ -57,6 +60,7 @@ impl Draft {
             Self::EyeQ(_) => {}
             Self::Level(draft) => **draft = draft.as_ref().clone().scaled(factor),
             Self::Reservation(draft) => draft.factor = factor,
+            Self::Trinity(law) => **law = law.scaled(factor),
         }
         self
     }
@@ -76,6 +80,10 @@ impl Draft {
             Self::Level(draft) => {
                 let entry = Entry::find(name, level::Draft::CONSTANTS)?;
                 entry.put(draft, entry.read(written)?)
+            }
+            Self::Trinity(law) => {
+                let entry = Entry::find(name, Trinity::CONSTANTS)?;
+                entry.put(law, entry.read(written)?)
             }
             Self::Reservation(draft) => {
                 if let Ok(entry) = Entry::find(name, reservation::Draft::CONSTANTS) {
@@ -100,6 +108,7 @@ impl Draft {
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::ElasticSwitch(law) => law.check().map_err(|error| format!("set: {error}")),
+            Self::Trinity(law) => law.check().map_err(|error| format!("set: {error}")),
             // Whether the loop is stable follows from the host's round trip.
             Self::EyeQ(_) | Self::Level(_) | Self::Reservation(_) => Ok(()),
         }
@@ -110,11 +119,17 @@ impl Draft {
         matches!(self, Self::ElasticSwitch(law) if law.paths.count > 1)
     }
 
+    /// Whether switches serve its packets by two priorities.
+    pub fn has_priorities(&self) -> bool {
+        matches!(self, Self::Trinity(_))
+    }
+
     /// The law of hoses, if the mechanism divides them.
     pub fn of_hoses(&self) -> Option<&ElasticSwitch> {
         match self {
             Self::ElasticSwitch(law) if law.promise == Promise::Hose => Some(law),
             Self::Level(draft) => Some(&draft.law.partition),
+            Self::Trinity(law) => Some(&law.pairs),
             _ => None,
         }
     }
@@ -125,6 +140,7 @@ impl Draft {
             Self::ElasticSwitch(law) => Law::ElasticSwitch(law),
             Self::EyeQ(tuned) => Law::EyeQ(Box::new(tuned.preset)),
             Self::Level(draft) => Law::Level(Box::new(draft.law)),
+            Self::Trinity(law) => Law::Trinity(law),
             Self::Reservation(reservation::Draft { rates, other, .. }) => {
                 Law::Reservation(Reservation { rates, other: other.unwrap_or_default() })
             }
@@ -156,6 +172,12 @@ impl Draft {
                     .into());
             }
             Self::Level(draft) => Law::Level(Box::new(draft.on(line, round_trip)?)),
+            Self::Trinity(_) if !can.colours => {
+                return Err("trinity needs two priorities in packets and switches, which this agent's data plane does \
+                            not write; choose `elasticswitch`, or play `trinity` in the simulator"
+                    .into());
+            }
+            Self::Trinity(law) => Law::Trinity(law.clone()),
             Self::EyeQ(tuned) if can.meters => {
                 Law::EyeQ(Box::new(tuned.on_host(line, round_trip, can.limiter)?))
             }

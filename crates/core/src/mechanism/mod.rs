@@ -15,6 +15,7 @@ pub mod eyeq;
 pub mod level;
 pub mod registry;
 pub mod reservation;
+pub mod trinity;
 
 pub use draft::{Draft, Place};
 
@@ -26,7 +27,7 @@ use elasticswitch::Promise;
 use explain::{Facts, Named, Summary};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weir_units::{PairId, Rate, SortedSet, Span, TenantId, Time, VmId};
+use weir_units::{Bytes, PairId, Rate, SortedSet, Span, TenantId, Time, VmId};
 
 /// A mechanism and its constants, as a host is told.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub enum Law {
     Level(Box<level::LevelLaw>),
     /// Static rates for a known traffic matrix; nothing is borrowed.
     Reservation(reservation::Reservation),
+    /// Guarantee partitioning, and two priorities in the network.
+    Trinity(Box<trinity::Trinity>),
 }
 
 impl Law {
@@ -49,6 +52,7 @@ impl Law {
             Self::EyeQ(eyeq) => eyeq.default_floor,
             Self::Level(level) => level.partition.default_floor,
             Self::Reservation(law) => law.other,
+            Self::Trinity(law) => law.pairs.default_floor,
         }
     }
 
@@ -56,6 +60,7 @@ impl Law {
     pub fn needs_marks(&self) -> bool {
         match self {
             Self::ElasticSwitch(es) => es.rate.signal.needs_marks(),
+            Self::Trinity(law) => law.pairs.rate.signal.needs_marks(),
             Self::EyeQ(_) => true,
             Self::Level(_) | Self::Reservation(_) => false,
         }
@@ -66,6 +71,7 @@ impl Law {
         match self {
             Self::ElasticSwitch(es) => es.reorder_window,
             Self::Level(level) => level.partition.reorder_window,
+            Self::Trinity(law) => law.pairs.reorder_window,
             Self::EyeQ(_) | Self::Reservation(_) => {
                 elasticswitch::ElasticSwitch::default().reorder_window
             }
@@ -77,7 +83,9 @@ impl Law {
         match self {
             // No limiter until a receiver speaks.
             Self::EyeQ(_) => Some(Setting { floor: Rate::ZERO, ceiling: line }),
-            Self::ElasticSwitch(_) | Self::Level(_) | Self::Reservation(_) => None,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::Reservation(_) | Self::Trinity(_) => {
+                None
+            }
         }
     }
 }
@@ -93,7 +101,18 @@ impl Law {
     pub fn timed_every(&self) -> Option<Span> {
         match self {
             Self::Level(level) => Some(level.timed_every()),
-            Self::ElasticSwitch(_) | Self::EyeQ(_) | Self::Reservation(_) => None,
+            Self::ElasticSwitch(_) | Self::EyeQ(_) | Self::Reservation(_) | Self::Trinity(_) => {
+                None
+            }
+        }
+    }
+
+    /// How many octets a pair may send at once within its floor, where switches serve what is beyond
+    /// it last.
+    pub fn colours(&self) -> Option<Bytes> {
+        match self {
+            Self::Trinity(law) => Some(law.burst),
+            Self::ElasticSwitch(_) | Self::EyeQ(_) | Self::Level(_) | Self::Reservation(_) => None,
         }
     }
 
@@ -102,6 +121,7 @@ impl Law {
         match self {
             Self::ElasticSwitch(es) => Some(es),
             Self::Level(level) => Some(&level.partition),
+            Self::Trinity(law) => Some(&law.pairs),
             Self::EyeQ(_) | Self::Reservation(_) => None,
         }
     }
@@ -115,7 +135,9 @@ impl Law {
     pub fn metering(&self) -> Option<&eyeq::EyeQ> {
         match self {
             Self::EyeQ(eyeq) => Some(eyeq),
-            Self::ElasticSwitch(_) | Self::Level(_) | Self::Reservation(_) => None,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::Reservation(_) | Self::Trinity(_) => {
+                None
+            }
         }
     }
 
@@ -136,7 +158,9 @@ impl Law {
                 floors.chain(further.map(|(_, (_, hose))| of(hose))).sum()
             }
             // Seawall promises nothing; EyeQ has refused what is too much.
-            Self::ElasticSwitch(_) | Self::Level(_) | Self::EyeQ(_) => Rate::ZERO,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::EyeQ(_) | Self::Trinity(_) => {
+                Rate::ZERO
+            }
             Self::Reservation(law) => {
                 let ends = |p: &PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
                 let crosses =
@@ -179,7 +203,7 @@ impl Law {
     /// other VMs.
     pub fn promised(&self, vm: VmId, floor_out: Rate) -> Rate {
         let own = match self {
-            Self::ElasticSwitch(_) | Self::Level(_) | Self::EyeQ(_) => floor_out,
+            Self::ElasticSwitch(_) | Self::Level(_) | Self::EyeQ(_) | Self::Trinity(_) => floor_out,
             Self::Reservation(law) => floor_out.max(law.of(vm)),
         };
         own + self.default_rate()
@@ -280,6 +304,9 @@ impl Mechanism {
         Ok(match policy.law.clone() {
             Law::ElasticSwitch(es) => {
                 Self::ElasticSwitch(Box::new(elasticswitch::Machine::new(policy, *es, now)))
+            }
+            Law::Trinity(law) => {
+                Self::ElasticSwitch(Box::new(elasticswitch::Machine::new(policy, law.pairs, now)))
             }
             Law::Level(law) => Self::Level(Box::new(level::Machine::new(policy, *law, now))),
             Law::EyeQ(eyeq) => Self::EyeQ(Box::new(eyeq::Host::new(&policy, *eyeq, now)?)),

@@ -9,6 +9,7 @@ use super::constants::names as names_of;
 use super::draft::Draft;
 use super::elasticswitch::ElasticSwitch;
 use super::eyeq::{EyeQ, Tuned};
+use super::trinity::Trinity;
 use super::{level, reservation};
 
 /// One mechanism, as people name it.
@@ -153,6 +154,21 @@ pub const ALL: &[Row] = &[
         reserves: false,
         returns: true,
     },
+    Row {
+        name: "trinity",
+        title: "Trinity",
+        about: "floors before all else in switches, borrowed traffic last; simulator only",
+        presets: &[],
+        usual: "paper",
+        agents: "paper",
+        draft: |_| Some(Draft::Trinity(Box::default())),
+        constants: || names_of(Trinity::CONSTANTS),
+        agents_own: &[],
+        // For comparison: it needs switches that nobody here configures.
+        floors: |_| Floors::Nowhere,
+        reserves: false,
+        returns: true,
+    },
 ];
 
 /// The mechanism of this name.
@@ -206,6 +222,7 @@ mod tests {
             include_str!("../../../../docs/algorithms/elasticswitch.md"),
             include_str!("../../../../docs/algorithms/eyeq.md"),
             include_str!("../../../../docs/algorithms/level.md"),
+            include_str!("../../../../docs/algorithms/trinity.md"),
         ];
         for row in ALL {
             let mut names = (row.constants)();

@@ -125,7 +125,7 @@ mod tests {
     use weir_core::mechanism::constants::Value;
 
     const AGENT: Capabilities =
-        Capabilities { meters: true, limiter: false, paths: 1, timed: false };
+        Capabilities { meters: true, limiter: false, paths: 1, timed: false, colours: false };
     const KERNEL: Capabilities = Capabilities { limiter: true, ..AGENT };
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {

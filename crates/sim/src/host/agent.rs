@@ -26,7 +26,7 @@ use weir_wire::MAX_RECORDS;
 
 /// The class of packets of VMs with a floor, and of messages; and of those without.
 const FIRST: u8 = 0;
-const LAST: u8 = 1;
+pub(super) const LAST: u8 = 1;
 
 /// What an agent wants of its host's queues, as far as it has changed.
 #[derive(Default, Debug)]

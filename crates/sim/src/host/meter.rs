@@ -41,8 +41,15 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// A segment with number `id` arrives.
-    pub(crate) fn arrive(&mut self, now: u64, id: u16, size: u16, marked: bool, window: u64) {
+    /// A segment with number `id` arrives. Returns whether a later one came before it.
+    pub(crate) fn arrive(
+        &mut self,
+        now: u64,
+        id: u16,
+        size: u16,
+        marked: bool,
+        window: u64,
+    ) -> bool {
         self.octets += u64::from(size);
         self.segments += 1;
         self.marked += u64::from(marked);
@@ -52,7 +59,7 @@ impl Meter {
             if self.missing > 0 && u32::from(late) <= WINDOW {
                 self.close(id, 1);
             }
-            return;
+            return true;
         }
         if self.missing > 0 {
             self.age(now, window);
@@ -70,6 +77,7 @@ impl Meter {
         }
         self.synced = (u32::from(self.synced) + u32::from(gap) + 1).min(u32::from(NEAR) + 1) as u16;
         self.go_on(now, gap);
+        false
     }
 
     /// As [`Meter::lost`], when an agent reads. What was told stays: an overdue segment that comes

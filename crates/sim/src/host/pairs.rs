@@ -5,6 +5,7 @@ use super::meter::Meter;
 use super::weather::Trouble;
 use weir_core::host::Policy;
 use weir_core::marks::Spared;
+use weir_core::trinity::Colours;
 use weir_journal::Log;
 use weir_units::{HostId, PairId, PathId, Rate, SortedMap};
 
@@ -119,4 +120,6 @@ pub(super) struct Sending {
     pub(super) leaf: Option<u32>,
     pub(super) floor: Rate,
     pub(super) ceiling: Rate,
+    /// Where switches serve what is within the floor first.
+    pub(super) colours: Colours,
 }

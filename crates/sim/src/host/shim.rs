@@ -15,7 +15,7 @@
 mod breaks;
 mod look;
 
-use super::agent::Changes;
+use super::agent::{Changes, LAST};
 use super::backlog;
 use super::bound::Tenants;
 use super::letters::{Letter, Words, Written};
@@ -31,8 +31,11 @@ use crate::tcp::NEVER;
 use weir_core::host::{Direction, Input};
 use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
+use weir_core::trinity::Colour;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, PairId, PathId, Rate, SortedMap, SortedSet, Span, VmId};
+use weir_units::{
+    Bytes, HostId, PairId, PathId, Rate, SortedMap, SortedSet, Span, Time, VmId,
+};
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
 const REACTION: u64 = 50_000;
@@ -61,6 +64,11 @@ pub(crate) struct Shim {
     ways: SortedMap<(HostId, HostId), u32>,
     /// Marks are a signal: all packets of pairs are ECN-capable on the way.
     marks: bool,
+    /// A pair's packets beyond its floor have the last class; so many octets may be sent at once.
+    colours: Option<Bytes>,
+    /// Packets of pairs that came, and those that came after a later one of theirs.
+    came: u64,
+    came_late: u64,
     /// How long a gap may stay open, ns.
     window: u64,
     /// What agents have written to each other.
@@ -111,6 +119,9 @@ impl Shim {
             timed_every: law.and_then(Law::timed_every).map(Span::as_nanos),
             ways: guard.ways.iter().map(|(ends, way)| (*ends, net.add_route(way))).collect(),
             marks: law.is_some_and(Law::needs_marks),
+            colours: law.and_then(Law::colours),
+            came: 0,
+            came_late: 0,
             window: law.map_or(0, |law| law.reorder_window().as_nanos()),
             written: Written::default(),
             tenants: None,
@@ -234,7 +245,14 @@ impl Shim {
         self.stamps[id as usize] = sending.sequence;
         sending.sequence = sending.sequence.wrapping_add(1);
         sending.numbered += u64::from(packet.size);
-        packet.bits |= self.hosts[*from as usize].classes[*vm as usize] << CLASS;
+        let mut class = self.hosts[*from as usize].classes[*vm as usize];
+        if let Some(burst) = self.colours {
+            let (now, size) = (Time::from_nanos(net.now), Bytes::new(packet.size.into()));
+            if sending.colours.of(now, size, sending.floor, burst) == Colour::Borrowed {
+                class = LAST;
+            }
+        }
+        packet.bits |= class << CLASS;
         if self.marks {
             packet.bits |= ECT;
         }
@@ -264,7 +282,10 @@ impl Shim {
         if !pair.met {
             return false;
         }
-        pair.meter.arrive(net.now, self.stamps[id as usize], packet.size, marked, self.window);
+        let stamp = self.stamps[id as usize];
+        let is_late = pair.meter.arrive(net.now, stamp, packet.size, marked, self.window);
+        self.came += 1;
+        self.came_late += u64::from(is_late);
         if let Some(sent) = self.departures.get(id as usize).copied().flatten()
             && pair.from != pair.to
         {
@@ -497,6 +518,11 @@ impl Shim {
     /// What became of letters so far.
     pub(crate) fn control(&self) -> ControlRecord {
         weather::record(self.hosts.iter().map(|host| (&host.heard, &host.weather)))
+    }
+
+    /// Packets of pairs that came, and those that came after a later one of their pair.
+    pub(crate) fn came(&self) -> (u64, u64) {
+        (self.came, self.came_late)
     }
 
     /// Packets that found no room in a shaper.

@@ -39,6 +39,8 @@ pub(super) struct Queues {
     mtu: u64,
     /// Octets of bound classes that found no queue of their own.
     pub(super) unbound: u64,
+    /// The longest time, ns, for which a queue had packets and none of them left.
+    starved: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +65,8 @@ struct Queue {
     pace: u64,
     start: u64,
     finish: u64,
+    /// Since when its first packet is the first, ns.
+    first_since: u64,
 }
 
 impl Queue {
@@ -92,6 +96,7 @@ impl Queues {
             pace: 0,
             start: 0,
             finish: 0,
+            first_since: 0,
         };
         let mut queues = Self {
             order,
@@ -104,6 +109,7 @@ impl Queues {
             bound: None,
             mtu: mtu.into(),
             unbound: 0,
+            starved: 0,
         };
         queues.weigh(specs.iter().map(|spec| spec.weight));
         Some(queues)
@@ -164,13 +170,14 @@ impl Queues {
         }
     }
 
-    /// A packet waits.
-    pub(super) fn push(&mut self, queue: usize, id: u32, cells: &mut [Packet]) {
+    /// A packet waits from `at` on, ns.
+    pub(super) fn push(&mut self, at: u64, queue: usize, id: u32, cells: &mut [Packet]) {
         let size = cells[id as usize].size;
         cells[id as usize].next = NIL;
         let (now, queue) = (self.virtual_now, &mut self.queues[queue]);
         if queue.is_empty() {
             queue.head = id;
+            queue.first_since = at;
             queue.begin(now, size);
         } else {
             cells[queue.tail as usize].next = id;
@@ -180,8 +187,15 @@ impl Queues {
         self.waiting += u64::from(size);
     }
 
-    /// The wire is free: the packet that goes now, if any waits.
-    pub(super) fn pop(&mut self, cells: &[Packet]) -> Option<u32> {
+    /// The longest time, ns, for which a queue had packets and none of them left, up to `at`.
+    pub(super) fn starved(&self, at: u64) -> u64 {
+        let waits = self.queues.iter().filter(|queue| !queue.is_empty());
+        let waits = waits.map(|queue| at.saturating_sub(queue.first_since));
+        waits.fold(self.starved, u64::max)
+    }
+
+    /// The wire is free: the packet that goes at `at`, ns, if any waits.
+    pub(super) fn pop(&mut self, at: u64, cells: &[Packet]) -> Option<u32> {
         if self.waiting == 0 {
             return None;
         }
@@ -194,6 +208,8 @@ impl Queues {
         let id = queue.head;
         let Packet { next, size, .. } = cells[id as usize];
         queue.head = next;
+        self.starved = self.starved.max(at.saturating_sub(queue.first_since));
+        queue.first_since = at;
         queue.octets -= u64::from(size);
         self.waiting -= u64::from(size);
         self.serving = chosen;

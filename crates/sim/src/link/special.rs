@@ -127,6 +127,11 @@ impl Special {
         self.queues.as_ref().map_or(0, |queues| queues.unbound)
     }
 
+    /// The longest time, ns, for which one of several queues had packets and none of them left.
+    pub(crate) fn starved(&self, now: u64) -> u64 {
+        self.queues.as_ref().map_or(0, |queues| queues.starved(now))
+    }
+
     /// Packets lost on the cable.
     pub(crate) fn lost(&self) -> u64 {
         self.extra.lost
@@ -183,7 +188,7 @@ impl Special {
         link.packets += 1;
         if queues.waiting > 0 || link.busy > now << FINE {
             let is_first = queues.waiting == 0;
-            queues.push(queue, id, cells);
+            queues.push(now, queue, id, cells);
             return Fate::Waits(is_first.then(|| link.free_at()));
         }
         queues.pass(queue, size);
@@ -200,7 +205,7 @@ impl Special {
         cells: &mut [Packet],
     ) -> Option<(u32, Option<u64>)> {
         let queues = self.queues.as_mut()?;
-        let id = queues.pop(cells)?;
+        let id = queues.pop(now, cells)?;
         let packet = &mut cells[id as usize];
         // The wire was free less than 1 ns ago: it loses nothing by counting in these.
         packet.at = self.extra.arrives(link.transmit(link.busy, packet.size).max(now));

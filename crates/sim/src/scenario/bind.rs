@@ -6,6 +6,7 @@
 //! Source    The model's `binding`.
 
 use super::Unsupported;
+use super::build::has_priorities;
 use super::guard::line;
 use crate::world::BindingSpec;
 use weir_core::binding::switch::PortName;
@@ -59,6 +60,10 @@ fn check(scenario: &Scenario, mechanism: &Mechanism, bound: Bound) -> Result<(),
     let label = || format!("spec.mechanisms ({})", mechanism.label);
     if mechanism.name() == "eyeq" {
         return refuse(label(), "EyeQ among bound tenants", "write `elasticswitch`: both use tags");
+    }
+    if has_priorities(mechanism) {
+        let what = "two priorities among bound tenants";
+        return refuse(label(), what, "write `elasticswitch`: both use a switch's queues");
     }
     if bound == Bound::Static && scenario.binding.shared_weight == 0 {
         let what = "static queues without a weight";

@@ -81,11 +81,17 @@ pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
     }
 }
 
+/// Whether switches serve the mechanism's packets by two priorities.
+pub(super) fn has_priorities(mechanism: &Mechanism) -> bool {
+    mechanism.row.is_some() && mechanism.draft().is_some_and(|draft| draft.has_priorities())
+}
+
 /// Builds the network of a scenario that can be played.
 pub(super) fn plan(scenario: &Scenario, mechanism: &Mechanism, seed: u64) -> Result<Plan, Failure> {
     let topology = &scenario.topology;
     let at = |field: String| move |flaw: Flaw| Failure::Flaw { field, flaw };
     let until = Time::ZERO + scenario.duration;
+    let has_priorities = has_priorities(mechanism);
     let mut network =
         Network::ethernet(topology.nodes() as u32, until).map_err(at("spec.duration".into()))?;
     for index in 0..2 * topology.links.len() {
@@ -94,7 +100,7 @@ pub(super) fn plan(scenario: &Scenario, mechanism: &Mechanism, seed: u64) -> Res
         let from = direction.from(topology);
         let is_switch = from >= topology.hosts.len();
         let mark_above = link.queueing.ecn.filter(|_| is_switch);
-        let has_classes = link.queueing.priorities && is_switch;
+        let has_classes = (link.queueing.priorities || has_priorities) && is_switch;
         let is_bound = mechanism.bound.is_some() && is_switch;
         let spec = LinkSpec {
             from: from as u32,

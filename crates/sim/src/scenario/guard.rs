@@ -8,7 +8,7 @@
 //! Promises  All pairs that may send are known: those of the traffic and, for ACKs, their reverse.
 //! Source    `weir-lab`'s `agents.rs`, `weir-agent`'s `config.rs` and `driver.rs` (`guaranteed`).
 
-use super::build::{Part, Plan};
+use super::build::{Part, Plan, has_priorities};
 use super::ways::Ways;
 use super::{Failure, Setup, Unsupported};
 use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
@@ -34,6 +34,7 @@ pub(super) fn guard(
     if mechanism.row.is_none() {
         return Ok(None);
     }
+    check_red(scenario, mechanism)?;
     let paths = paths(scenario, mechanism, plan, setup)?;
     let count = paths.values().next().map_or(1, Vec::len);
     let policies = policies(scenario, mechanism, setup, count)?;
@@ -138,7 +139,13 @@ pub(super) fn policies(
     let mut draft = draft(scenario, mechanism, setup)?;
     draft.reserve(setup.reserve.iter().copied());
     let round_trip = round_trip(scenario);
-    let can = Capabilities { limiter: true, timed: true, paths, ..Capabilities::default() };
+    let can = Capabilities {
+        limiter: true,
+        timed: true,
+        colours: true,
+        paths,
+        ..Capabilities::default()
+    };
     let one = |(host, line): (usize, Rate)| {
         let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
         let law = draft.on(&Place { line, round_trip, can }).map_err(|what| {
@@ -185,6 +192,7 @@ pub(super) fn check(
     setup: &Setup,
 ) -> Result<(), Failure> {
     let Some(row) = mechanism.row else { return Ok(()) };
+    check_red(scenario, mechanism)?;
     let dies = scenario.faults.iter().find(|fault| fault.kind.is_of_agents());
     if let Some(fault) = dies.filter(|_| !row.returns) {
         let field = format!("spec.faults ({} at {})", fault.kind.name(), fault.at);
@@ -193,6 +201,15 @@ pub(super) fn check(
         return Err(Unsupported::new(field, what, advice).into());
     }
     policies(scenario, mechanism, setup, MAX_PATHS).map(drop)
+}
+
+/// RED's queue takes the place of the two that priorities need.
+fn check_red(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Unsupported> {
+    let red = scenario.topology.links.iter().find(|link| link.queueing.red.is_some());
+    let Some(link) = red.filter(|_| has_priorities(mechanism)) else { return Ok(()) };
+    let field = format!("spec.topology (link {}, red)", link.name);
+    let what = format!("`red` beside the two priorities of `{}`", mechanism.label);
+    Err(Unsupported::new(field, what, "leave it out"))
 }
 
 /// The longest round trip between hosts that talk, of the idle network: at rest queues are empty.

@@ -83,6 +83,8 @@ pub struct Record {
     /// Octets that carried the code point of a queue to a port without it; `None` if no tenant is bound
     /// to a queue.
     pub unbound: Option<u64>,
+    /// What two priorities do to packets, where these have two.
+    pub disorder: Option<Disorder>,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// Events played.
@@ -214,10 +216,29 @@ pub fn play(
     });
     (record.queue_edge, record.queue_core) = queues.records();
     record.unbound = mechanism.bound.map(|_| sim.unbound().get());
+    record.disorder = sim.disorder().filter(|_| build::has_priorities(mechanism));
     for (entry, seen) in traces.seen() {
         record.flows[entry].windows = seen;
     }
     Ok(record)
+}
+
+/// What two priorities do to packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disorder {
+    /// Packets of pairs that hosts got.
+    pub packets: u64,
+    /// Those that came after a later one of their pair.
+    pub late: u64,
+    /// The longest time for which a queue of a port had packets, and none of them left.
+    pub starved: Span,
+}
+
+impl Disorder {
+    /// The part of packets that came after a later one of their pair.
+    pub fn reordered(&self) -> f64 {
+        self.late as f64 / self.packets.max(1) as f64
+    }
 }
 
 /// Counters of a run at one time.
@@ -330,6 +351,7 @@ impl<'a> Sampler<'a> {
             queue_edge: None,
             queue_core: None,
             unbound: None,
+            disorder: None,
             packet_hops: outcome.packet_hops,
             events: outcome.events,
             digest: digest.value(),

@@ -4,6 +4,7 @@ use super::{End, Flow, Sim};
 use crate::host::Written;
 use crate::look::{ConnectionLook, Look};
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
+use crate::scenario::Disorder;
 use crate::tcp::{NEVER, Sender};
 use weir_model::record::ControlRecord;
 use weir_units::{Bytes, Rate, Span, Time};
@@ -61,6 +62,12 @@ impl Sim {
     /// What agents have written so far; `None` without agents.
     pub(crate) fn written(&self) -> Option<Written> {
         self.edge.shim.as_ref().map(|shim| shim.written())
+    }
+
+    /// What happened to the order of pairs' packets; `None` without agents.
+    pub(crate) fn disorder(&self) -> Option<Disorder> {
+        let (packets, late) = self.edge.shim.as_ref()?.came();
+        Some(Disorder { packets, late, starved: self.net.starved() })
     }
 
     /// Links crossed by packets so far.

@@ -47,8 +47,8 @@ fn bins(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
 }
 
 /// What the network did to packets from the first to the last sample, at all ports together, and
-/// what the mechanism says it did: `drops`, `marks`, `overtaken`, `losses_reported`,
-/// `false_losses`.
+/// what the mechanism says it did: `drops`, `marks`, `overtaken`, `reordered`,
+/// `starved_s`, `losses_reported`, `false_losses`.
 fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     let links = &case.observed.links;
     let drops: u64 = links.iter().flat_map(|link| &link.drops).sum();
@@ -58,6 +58,10 @@ fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     // A port cannot tell; a link box can.
     if case.scenario.topology.links.iter().any(|link| link.is_more_than_a_queue()) {
         summary.insert("overtaken".into(), case.observed.overtaken as f64);
+    }
+    if let Some((reordered, starved)) = case.observed.disorder {
+        summary.insert("reordered".into(), reordered);
+        summary.insert("starved_s".into(), starved.as_secs_f64());
     }
     if let Some(reported) = case.observed.losses_reported {
         summary.insert("losses_reported".into(), reported as f64);

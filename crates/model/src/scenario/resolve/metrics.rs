@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 63] = [
+const RUN: [&str; 65] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -67,6 +67,8 @@ const RUN: [&str; 63] = [
     "queue_core_max",
     "marks",
     "overtaken",
+    "reordered",
+    "starved_s",
     "losses_reported",
     "false_losses",
 ];
@@ -194,7 +196,7 @@ pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
         "receiver_network_mean" => Unit::Rate,
         "control_rate" | "control_report_rate" => Unit::Rate,
         "latency" | "fct" | "control_delay" => Unit::Time,
-        "convergence_s" | "recovery_s" | "window_period_s" => Unit::Time,
+        "convergence_s" | "starved_s" | "recovery_s" | "window_period_s" => Unit::Time,
         "shuffle_s" | "shuffle_p50_s" | "shuffle_last_s" => Unit::Time,
         "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
