@@ -33,9 +33,7 @@ use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
 use weir_core::trinity::Colour;
 use weir_model::record::ControlRecord;
-use weir_units::{
-    Bytes, HostId, PairId, PathId, Rate, SortedMap, SortedSet, Span, Time, VmId,
-};
+use weir_units::{Bytes, HostId, PairId, PathId, Rate, SortedMap, SortedSet, Span, Time, VmId};
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
 const REACTION: u64 = 50_000;
