@@ -17,6 +17,10 @@ use weir_rpc::client::{Channel, Server, Trust, join, tls};
 use weir_rpc::home::Home;
 use weir_rpc::messages::{FromAgent, Hello};
 
+#[path = "support/etcd_server.rs"]
+mod etcd_server;
+use etcd_server::Etcd;
+
 fn cloud() -> Value {
     let host = json!({"switch": "tor", "rate": "1Gbit", "slots": 100});
     let hosts = ["h0", "h1"].map(|name| object("Host", name, host.clone()));
@@ -62,6 +66,19 @@ fn floors_reach_agents_and_hold_while_the_controller_is_away_and_all_come_back()
     until("they are back", || agents[0].floor("a") == Some(300));
     until("it is on the disk", || floor(&homes[0].kept().expect("whole"), "a") == Some(300));
     assert_eq!(agents[1].floor("b"), Some(200));
+}
+
+#[test]
+fn agents_follow_a_controller_whose_records_are_in_etcd() {
+    let etcd = Etcd::start();
+    let (folder, controller) = (Folder::new(), Controller::on(etcd.address()));
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    let agent = Agent::start(&controller.server, &home, 0);
+    apply(&controller, json!({"items": [vm("a", "h0", "100Mbit")]}));
+    until("it is told", || agent.floor("a") == Some(100));
+    until("it is said", || condition(&controller, "vms/a", "Applied")["reason"] == "InForce");
+    drop(controller);
 }
 
 #[test]

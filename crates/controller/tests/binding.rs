@@ -421,8 +421,9 @@ fn a_switch_that_is_late_keeps_its_tenants_in_the_shared_queue_and_says_so() {
     world.faulty.set(Fault::Late);
     apply(&world.controller, json!({"items": [switch(Some(&world.tor.path))]}));
     until("it is said", || world.reason("switches/tor", "Ready") == "Failed");
-    let (reason, message) = world.condition("tenants/gold", "Queue");
-    assert_eq!(reason, "SwitchFailed");
+    // What becomes of its tenants is written after that.
+    until("it is said", || world.reason("tenants/gold", "Queue") == "SwitchFailed");
+    let (_, message) = world.condition("tenants/gold", "Queue");
     assert!(message.contains("switch `tor`"), "{message}");
     assert_eq!(world.queues("gold"), [None, None], "no host heard of it");
     world.faulty.set(Fault::None);

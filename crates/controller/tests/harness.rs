@@ -50,6 +50,37 @@ impl Controller {
         Self::with(|_| {}, |store| Box::new(store))
     }
 
+    /// With its records in the etcd at this address. It leads.
+    pub(crate) fn on(store: String) -> Self {
+        let folder = Folder::new();
+        let (file, client) = (folder.0.join("controller.toml"), folder.0.join("client.toml"));
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let names = vec!["127.0.0.1".to_owned()];
+        let wanted = ControllerConfig {
+            store: Some(store),
+            ..ControllerConfig::new(any, names, folder.0.join("data"))
+        };
+        daemon::init_as(&file, &client, wanted).expect("made");
+        let config = daemon::read_config(&file).expect("it was made");
+        let text = std::fs::read_to_string(client).expect("it was made");
+        let first: ClientConfig = toml::from_str(&text).expect("it is ours");
+        let store = daemon::open_store(&config, config.listen).expect("it was made");
+        let drivers: Arc<dyn Drivers> = Arc::new(Real);
+        let (stop, port, thread) = launch(&config, store, Arc::clone(&drivers));
+        let server = format!("https://127.0.0.1:{port}");
+        let running =
+            Self { server, first, config, drivers, stop, thread: Some(thread), _folder: folder };
+        let leads = || {
+            let metrics = running.client().get("/metrics");
+            let text = metrics.map(|it| String::from_utf8_lossy(&it.body).into_owned());
+            text.is_ok_and(|text| text.contains("weir_controller_leads 1"))
+        };
+        while !leads() {
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+        running
+    }
+
     /// With other settings, and something between the controller and its store.
     pub(crate) fn with(
         set: impl FnOnce(&mut ControllerConfig),

@@ -90,12 +90,17 @@ impl Fleet {
         engine: Engine,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let mut may = Vec::new();
         let snapshot = engine.snapshot().await.map_err(|p| anyhow::anyhow!("{}", p.detail))?;
-        snapshot.scan(Table::Force, "", &mut |key, value| {
-            may.push((key.to_owned(), value.to_vec()));
-            true
-        })?;
+        // A store in etcd waits for its answers: not on a thread that drives tasks.
+        let read = move || {
+            let mut may = Vec::new();
+            let scanned = snapshot.scan(Table::Force, "", &mut |key, value| {
+                may.push((key.to_owned(), value.to_vec()));
+                true
+            });
+            scanned.map(|()| may)
+        };
+        let may = tokio::task::spawn_blocking(read).await??;
         let (objects, revision) = view.all(&KINDS);
         let plan = Plan::new(ring, &objects, may, revision, clock.now());
         let plan = plan.map_err(|what| anyhow::anyhow!("the store is damaged: {what}"))?;

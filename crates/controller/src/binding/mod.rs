@@ -76,6 +76,10 @@ pub(crate) struct Binding {
     /// Version of the objects up to which `bounds` and the network are.
     looked: u64,
     looked_at: Duration,
+    /// How long it waits for the next look.
+    gather: Duration,
+    /// The last look found that no queues are wanted and no tenant has one.
+    is_idle: bool,
     counted: Counted,
     /// What was written down last of each tenant's queue.
     records: SortedMap<TenantId, TenantQueue>,
@@ -124,6 +128,8 @@ impl Binding {
             bounds: Bounds::default(),
             looked: u64::MAX,
             looked_at: Duration::ZERO,
+            gather: GATHER,
+            is_idle: false,
             counted: Counted::default(),
             records: SortedMap::new(),
             cannot_tag: SortedMap::new(),
@@ -183,7 +189,7 @@ impl Binding {
             wait = wait.min(Duration::from(due.since(self.now())));
         }
         if self.looked != self.view.revision() {
-            wait = wait.min((self.looked_at + GATHER).saturating_sub(self.clock.running()));
+            wait = wait.min((self.looked_at + self.gather).saturating_sub(self.clock.running()));
         }
         wait
     }

@@ -9,7 +9,7 @@ use weir_core::binding::control::{Answer, Config, Control, Held, Input, Order, T
 use weir_core::binding::switch::SwitchConfig;
 use weir_core::host::Version;
 use weir_core::ledger::SwitchId;
-use weir_model::objects::{Kind, Truth};
+use weir_model::objects::{Kind, Spec, Truth};
 use weir_units::{SortedMap, SortedSet, TenantId};
 
 /// Objects that say what the network is.
@@ -25,12 +25,20 @@ impl Binding {
     /// This process does not lead, or has too much to do.
     pub(super) async fn look(&mut self) -> Result<(), Problem> {
         let revision = self.view.revision();
-        let is_soon = self.clock.running() < self.looked_at + GATHER && self.looked != u64::MAX;
-        if self.looked == revision || (is_soon && self.loop_.is_some()) {
+        let began = self.clock.running();
+        let is_soon = began < self.looked_at + self.gather && self.looked != u64::MAX;
+        if self.looked == revision || is_soon {
             return Ok(());
         }
+        if self.is_idle && !self.wants_queues() {
+            (self.looked, self.looked_at) = (revision, began);
+            return Ok(());
+        }
+        self.is_idle = false;
         self.bounds = self.engine.look(|state| state.bounds()).await?;
         (self.looked, self.looked_at) = (revision, self.clock.running());
+        // Meanwhile nobody writes: a tenth of the time at most.
+        self.gather = (self.looked_at.saturating_sub(began) * 9).clamp(GATHER, PAUSE);
         let (objects, _) = self.view.all(&NETWORK);
         let tenants = self.bounds.tenants.iter().filter_map(|bound| bound.queue);
         let mut held: SortedSet<u8> = tenants.map(|queue| queue.code_point).collect();
@@ -39,6 +47,7 @@ impl Binding {
         }
         let Some(network) = Network::of(&objects, &mut self.names, &self.seen, &held) else {
             self.stop();
+            self.is_idle = true;
             return Ok(());
         };
         self.tell_network(&network);
@@ -58,6 +67,12 @@ impl Binding {
             self.forget();
         }
         Ok(())
+    }
+
+    fn wants_queues(&self) -> bool {
+        let topology = self.view.get(Kind::Topology, "default");
+        let wants = |spec: &Spec| matches!(spec, Spec::Topology(it) if it.queues.is_some());
+        topology.is_some_and(|stored| wants(&stored.object.spec))
     }
 
     /// The loop has nothing to do any more.
