@@ -1,11 +1,11 @@
 //! The controller's clock: the calendar at the start, and from then on a clock that never jumps.
 //!
-//! Problem   The system's clock jumps when somebody sets it, and a clock that never jumps stands still
+//! Problem   The system's clock jumps when it is set, and a clock that never jumps stands still
 //!           while the machine is suspended. Either may be wrong, by years.
 //! Approach  Reservations and tokens go by the clock that never jumps. Certificates are read by other
 //!           machines, so they are made valid by both clocks, and are good if either one says so.
-//! Promises  The time never decreases and never jumps while the controller runs, whatever is done to the
-//!           system's clock.
+//! Promises  What `now` says never decreases and never jumps while the controller runs, whatever is done
+//!           to the system's clock.
 
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;

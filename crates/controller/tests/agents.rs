@@ -185,7 +185,7 @@ fn a_host_that_was_revoked_is_refused_and_may_join_again() {
     introduce(&controller, &home, hello()).expect("with the new certificate");
 }
 
-/// A host shows its certificate to a controller with this clock, whose own was signed by that one.
+/// A host shows its certificate to a controller with `clock`. The clock `signs` made the controller's own.
 fn handshake(
     controller: &Controller,
     home: &Home,

@@ -37,7 +37,7 @@ impl Binding {
         self.is_idle = false;
         self.bounds = self.engine.look(|state| state.bounds()).await?;
         (self.looked, self.looked_at) = (revision, self.clock.running());
-        // Meanwhile nobody writes: a tenth of the time at most.
+        // Writes wait meanwhile: a tenth of the time at most.
         self.gather = (self.looked_at.saturating_sub(began) * 9).clamp(GATHER, PAUSE);
         let (objects, _) = self.view.all(&NETWORK);
         let tenants = self.bounds.tenants.iter().filter_map(|bound| bound.queue);

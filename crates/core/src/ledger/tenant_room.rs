@@ -11,8 +11,8 @@
 //!           the ledger has them.
 //! Promises  VMs of one tenant that keep to its room are accepted, in any order. So are VMs of any number
 //!           of new tenants that together keep to the room of new tenants. Exceptions: quotas, survival.
-//!           A tenant whose floors toward the centre exceed what a link has for it has no room, and no
-//!           slots: there the smaller other side holds the cut, and any further VM may raise it.
+//!           If a tenant's floors toward the centre exceed what a link has for it, it has no room and
+//!           no slots: there the smaller other side holds the cut, and any further VM may raise it.
 //! Not here  Additions for several tenants that are there: read the room again after each.
 //! Source    The bound is that of VPN trees with a centre (Kumar et al., SIGCOMM 2001).
 

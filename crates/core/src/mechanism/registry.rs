@@ -164,7 +164,7 @@ pub const ALL: &[Row] = &[
         draft: |_| Some(Draft::Trinity(Box::default())),
         constants: || names_of(Trinity::CONSTANTS),
         agents_own: &[],
-        // For comparison: it needs switches that nobody here configures.
+        // For comparison: Weir configures no switch for it.
         floors: |_| Floors::Nowhere,
         reserves: false,
         returns: true,

@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(60);
 fn settings(etcd: &Etcd, name: &str) -> Settings {
     let address = EtcdAddress::parse(&format!("{}/weir", etcd.address())).expect("good");
     let me = Leader { name: name.into(), url: format!("https://{name}:7443") };
-    // A machine that is busy for seconds changes no leader here: who leaves gives its lease back.
+    // A machine that is busy for seconds changes no leader here: a leader that ends gives its lease back.
     let lease = Duration::from_secs(10);
     Settings { address, tls: None, lease, me, cluster: "cloud".into() }
 }
