@@ -41,6 +41,18 @@ struct gathering {
 	__u32 told;
 };
 
+/* Nothing waits of nearly every pair, or it has no bound in time; then the rest is old. */
+static __always_inline void copy_backlog(struct weir_told_tx *told, const struct weir_tx *entry)
+{
+	told->backlog.bps = entry->backlog.bps;
+	if (!told->backlog.bps)
+		return;
+	told->backlog.seen_ns = entry->backlog.seen_ns;
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < WEIR_PARTS; i++)
+		told->backlog.parts[i] = entry->backlog.parts[i];
+}
+
 static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,
 		      struct gathering *asking)
 {
@@ -68,6 +80,7 @@ static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,
 	told->unnumbered = entry->unnumbered;
 	told->dropped = entry->dropped;
 	told->stray_ns = entry->stray_ns;
+	copy_backlog(told, entry);
 	return 0;
 }
 

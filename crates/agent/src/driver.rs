@@ -42,7 +42,7 @@ use weir_dataplane::{Counters, Dataplane, PairRate, PortCounters};
 use weir_journal::Kept;
 use weir_model::agent::VmConfig;
 use weir_model::status::{Reply, Request, Top};
-use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Opened, Session};
 
 /// More datagrams than this wait for the next turn of the loop: rates come first.
@@ -450,7 +450,8 @@ impl Driver {
                 let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
                 let segments = c.left;
                 let octets = c.octets.get();
-                (*pair, SendCount { octets, numbered, unnumbered, segments, waiting: None })
+                let waiting = c.waiting.map(Bytes::get);
+                (*pair, SendCount { octets, numbered, unnumbered, segments, waiting })
             }));
         }
         if wanted.receive {

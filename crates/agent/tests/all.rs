@@ -19,3 +19,4 @@ mod survival;
 mod translation;
 mod tunnel;
 mod unprivileged;
+mod waits;

@@ -240,6 +240,8 @@ pub struct TxCounters {
     pub unnumbered: Bytes,
     /// Segments that left with a number.
     pub left: u64,
+    /// Octets that wait in its queue now; `None` if it is not known whether any do.
+    pub waiting: Option<Bytes>,
 }
 
 /// Counters of a pair that receives here, cumulative since it appeared or reappeared.

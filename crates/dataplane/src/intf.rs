@@ -2,6 +2,7 @@
 //! field and names its writer. Sizes are asserted on both sides.
 
 use std::net::IpAddr;
+use weir_core::backlog::Backlog;
 
 /// Endpoint flag: the VM is on this host.
 pub const LOCAL: u32 = 1;
@@ -313,8 +314,8 @@ shared!(
         /// Time up to which drained octets are subtracted from its queue, on the kernel's monotonic
         /// clock.
         seen_ns: u64,
-        /// Ceiling of its class since then; 0 if nothing waits. Gather does not copy it, nor the
-        /// two fields beside it.
+        /// Ceiling of its class since then; 0 if nothing waits. Gather copies the two fields beside
+        /// it only if it is not 0.
         bps: u64,
         /// Octets that wait in its queue, by flows.
         parts: [u32; PARTS],
@@ -423,6 +424,19 @@ shared!(
         same_tenant: u32,
     }
 );
+
+impl Tx {
+    /// Octets that certainly wait in its class of HTB at `now_ns`, if the class may have sent
+    /// `ahead` of its ceiling. `None`: nothing may wait, or the class gets less than its ceiling and
+    /// what waits does not show.
+    pub fn waiting(&self, now_ns: u64, ahead: u64) -> Option<u64> {
+        if self.bps == 0 {
+            return None;
+        }
+        let backlog = Backlog::held(self.seen_ns, self.bps, self.parts);
+        backlog.waiting(now_ns).checked_sub(ahead).filter(|octets| *octets > 0)
+    }
+}
 
 impl Rx {
     /// A word of the ring of holes.

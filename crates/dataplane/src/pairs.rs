@@ -57,6 +57,7 @@ impl Pairs {
             numbered: now.numbered.saturating_sub(base.numbered),
             unnumbered: now.unnumbered.saturating_sub(base.unnumbered),
             left: now.left.saturating_sub(base.left),
+            waiting: now.waiting,
         })
     }
 

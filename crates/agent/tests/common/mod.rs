@@ -384,6 +384,7 @@ impl Agent<'_> {
         let question = Request::Explain { from: "a".into(), to: "b".into() };
         match client::ask(&self.socket(), &question)? {
             Reply::Explain(explain) => Ok(explain.reasons),
+            Reply::Error { message } => anyhow::bail!(message),
             other => panic!("{other:?}"),
         }
     }

@@ -371,6 +371,11 @@ impl SendHose {
         self.pairs.get(&peer).map(|p| p.estimate.view())
     }
 
+    /// What waited in the pair's queue in the last period.
+    pub fn last_waited(&self, peer: VmId) -> Backlog {
+        self.pairs.get(&peer).map_or(Backlog::Unknown, |pair| pair.waited)
+    }
+
     /// Whether the pair may exceed its floor: not while its receiver is silent.
     pub fn borrowing(&self, now: Time, peer: VmId) -> Borrowing {
         let Some(pair) = self.pairs.get(&peer) else { return Borrowing::Allowed };

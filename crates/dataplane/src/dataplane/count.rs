@@ -27,7 +27,7 @@ impl Dataplane {
     /// `now_ns` is the monotonic clock's time. A gap that is open for too long by then counts as a
     /// loss, also if no packet came since.
     pub fn read(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
-        self.read_tx(Reading::Whole, out)?;
+        self.read_tx(Reading::Whole, now_ns, out)?;
         self.read_rx(Reading::Whole, now_ns, out)?;
         self.read_ports(out);
         Ok(())
@@ -38,7 +38,7 @@ impl Dataplane {
     /// up to 60 ms late.
     pub fn read_sending(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         let reading = self.programs.tx.due(now_ns);
-        self.read_tx(reading, out)
+        self.read_tx(reading, now_ns, out)
     }
 
     /// Like [`Dataplane::read_sending`], for pairs that receive here.
@@ -48,7 +48,7 @@ impl Dataplane {
     }
 
     /// Only a complete reading shows how many places are taken.
-    fn read_tx(&mut self, reading: Reading, out: &mut Counters) -> Result<(), Error> {
+    fn read_tx(&mut self, reading: Reading, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         out.tx.clear();
         let whole = reading == Reading::Whole;
         if whole {
@@ -59,7 +59,10 @@ impl Dataplane {
                 self.places.sends(VmId(pair.src));
             }
             if let Some(shown) = self.pairs.show(pair.into(), tx.into()) {
-                out.tx.push((pair.into(), shown));
+                let ahead = self.shaper.sends_ahead(pair.into());
+                let waiting = ahead.and_then(|ahead| tx.waiting(now_ns, ahead.get()));
+                let waiting = waiting.map(Bytes::new);
+                out.tx.push((pair.into(), TxCounters { waiting, ..shown }));
             }
         }
         if !whole {
@@ -200,6 +203,7 @@ impl From<intf::Tx> for TxCounters {
             numbered: Bytes::new(tx.numbered),
             unnumbered: Bytes::new(tx.unnumbered),
             left: tx.sequence.into(),
+            waiting: None,
         }
     }
 }

@@ -685,6 +685,10 @@ impl Shaper for Htb {
         Ok(())
     }
 
+    fn sends_ahead(&self, pair: PairId) -> Option<Bytes> {
+        self.waits.ahead(self.pairs.get(&pair)?.minor)
+    }
+
     fn renew(&mut self, now_ns: u64) {
         if let Some(lease) = &self.lease {
             lease.put(0, now_ns);

@@ -347,6 +347,12 @@ pub trait Shaper {
     /// the next [`set`](Self::set), which would otherwise find "no difference".
     fn refresh(&mut self) -> Result<(), Error>;
 
+    /// Octets by which a pair's queue may have sent ahead of its ceiling. `None` where the
+    /// classifier does not count what waits: the pair has no queue here, or another shaper.
+    fn sends_ahead(&self, _pair: PairId) -> Option<Bytes> {
+        None
+    }
+
     /// Renews the lease at `now_ns` on the kernel's monotonic clock. Without a further call within
     /// one second, borrowed rates are taken back: by the programs in the kernel, and from HTB's
     /// classes by the guardian.

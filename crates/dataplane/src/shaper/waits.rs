@@ -89,6 +89,15 @@ impl Waits {
         }
     }
 
+    /// Octets by which a class may run ahead of its ceiling; `None` if its queue has no bound in
+    /// time.
+    pub(super) fn ahead(&self, minor: u16) -> Option<Bytes> {
+        let (levels, place) = self.place(minor)?;
+        let level = levels.get(place);
+        let has_bound = level.ceiling > 0 && level.limit_ns > 0;
+        has_bound.then(|| Bytes::new(level.limit).saturating_sub(self.queue))
+    }
+
     /// The kernel has these classes; those that are not `owned` have no pair.
     pub(super) fn follow(&self, nodes: &Nodes, owned: impl Fn(u16) -> bool) {
         let minors = layout::pairs().take((FIRST_EXTERNAL - FIRST_PAIR) as usize);
@@ -154,6 +163,12 @@ mod tests {
         // Ten frames and 3028 octets.
         assert_eq!(slow.limit_ns / 100_000, 4129);
         assert_eq!(slow.limit, 131_072 + 3028);
+        let waits = waits();
+        assert_eq!(waits.ahead(A), None, "no pair");
+        waits.after(A, &class(352));
+        assert_eq!(waits.ahead(A), Some(Bytes::new(3028)));
+        waits.after(A, &class(2_000_000));
+        assert_eq!(waits.ahead(A), None, "a fast class");
         assert_eq!((slow.floor, slow.fallback, slow.parent), (64_000, 0, 0));
         let huge = level(&class(352), Bytes::new(u64::from(u32::MAX)));
         assert!(huge.limit.checked_mul(8_000_000_000).is_some(), "the kernel multiplies so");

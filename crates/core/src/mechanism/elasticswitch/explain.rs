@@ -4,6 +4,7 @@ use super::pairs::Blind;
 use super::view::{PairView, ReceiveView, SendView};
 use crate::host::HoseKey;
 use crate::mechanism::explain::{Facts, LongPath, Named, Side, Summary, plural};
+use crate::message::Backlog;
 use crate::partition::{Borrowing, Want};
 use crate::rate::{Phase, RateView, Signal};
 use weir_units::{Rate, Span};
@@ -99,6 +100,7 @@ pub(crate) fn reasons(view: &PairView, named: Named<'_>, facts: &Facts) -> Vec<S
     }
     if let Some(s) = &view.send {
         reasons.push(demand(src, "sent", s.measured, s.wants));
+        reasons.extend(waiting(s.waited));
         if s.is_weighted {
             reasons.push(
                 "Seawall: no floors. All sending VMs have the same weight, each divided evenly over \
@@ -138,6 +140,19 @@ fn demand(src: &str, verb: &str, measured: Rate, wants: Option<(Want, Rate)>) ->
         Want::Unbounded => "all it could, and that is its fair share: it wants all there is".into(),
     };
     format!("{src} {verb} {measured} in the last period, {so}.")
+}
+
+/// What waits at the source's host says more of the demand than what left.
+fn waiting(waited: Backlog) -> Option<String> {
+    match waited {
+        Backlog::Unknown | Backlog::Free => None,
+        Backlog::Sometimes => {
+            Some("At times packets waited in its queue: it wants no less than it has.".into())
+        }
+        Backlog::Always => {
+            Some("Packets waited in its queue all the time: it wants more than it has.".into())
+        }
+    }
 }
 
 /// Both parts, and the smaller of them.

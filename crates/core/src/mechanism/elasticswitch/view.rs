@@ -4,7 +4,7 @@ use super::pairs::Blind;
 use super::periods::standing;
 use super::{Machine, Promise, Setting};
 use crate::host::HoseKey;
-use crate::message::Offer;
+use crate::message::{Backlog, Offer};
 use crate::partition::{Borrowing, Heard, SendHose, Spent, Want};
 use crate::rate::{RateView, Signal};
 use weir_units::{PairId, Rate, Span, Time};
@@ -33,6 +33,8 @@ pub struct SendView {
     pub peers: usize,
     /// What the pair is thought to want of it, and why.
     pub wants: Option<(Want, Rate)>,
+    /// Whether packets of it waited here in the last partitioning period.
+    pub waited: Backlog,
     /// This pair's part of it, before the receiver's word.
     pub share: Rate,
     /// The receiver's last word.
@@ -157,6 +159,7 @@ impl Machine {
             hose: setting.floor,
             peers: 1,
             wants: None,
+            waited: Backlog::Unknown,
             share: setting.floor,
             heard: None,
             held_for,
@@ -177,6 +180,7 @@ impl Machine {
             view.hose = hose.hose();
             view.peers = hose.len();
             view.wants = hose.wants(pair.dst);
+            view.waited = hose.last_waited(pair.dst);
             view.share = hose.share(pair.dst);
             view.heard = hose.heard(pair.dst);
             view.borrowing = hose.borrowing(now, pair.dst);

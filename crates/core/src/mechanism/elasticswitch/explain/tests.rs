@@ -41,6 +41,7 @@ fn sending() -> SendView {
         hose: mbps(90),
         peers: 2,
         wants: Some((Want::Unbounded, mbps(90))),
+        waited: Backlog::Unknown,
         share: mbps(45),
         heard: heard(offer(mbps(60), false, false)),
         held_for: Span::from_millis(5600),
@@ -104,6 +105,18 @@ fn a_held_pair_is_explained_from_its_demand_to_the_kernel() {
         "The kernel has just that.",
     ];
     assert_eq!(told(Some(sending()), None, &facts(kernel)), wanted);
+}
+
+#[test]
+fn what_waits_is_said_after_what_left() {
+    let second = |waited| {
+        let send = SendView { waited, ..sending() };
+        told(Some(send), None, &facts(None)).remove(1)
+    };
+    assert!(second(Backlog::Always).starts_with("Packets waited in its queue all the time"));
+    assert!(second(Backlog::Sometimes).starts_with("At times packets waited in its queue"));
+    let part = "web is promised 90 Mb/s out";
+    assert!([Backlog::Free, Backlog::Unknown].into_iter().all(|w| second(w).starts_with(part)));
 }
 
 #[test]
