@@ -12,7 +12,6 @@ mod how_to_add_a_mechanism;
 mod ledger_examples;
 mod ledger_properties;
 mod ledger_rooms;
-mod ledger_sequences;
 mod ledger_shapes;
 mod migration;
 mod oracle_checks;

@@ -4,12 +4,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_core::ledger::{
-    Attachment, Class, Config, Direction, Element, Exploration, FatTreeShape, Floors, Host,
-    HostState, LeafSpineShape, Ledger, Link, LinkId, Node, Refusal, Routing, Survival, Switch,
-    SwitchId, TenantRequest, Topology, VmRequest,
+    Attachment, Class, Config, Direction, Exploration, FatTreeShape, Floors, Host, LeafSpineShape,
+    Ledger, Link, LinkId, Node, Placement, Refusal, Routing, Survival, Switch, SwitchId,
+    TenantRequest, Topology, VmRequest,
 };
 use weir_core::placement::{Policy, Weight};
-use weir_units::{HostId, Rate, TenantId, Time, VmId};
+use weir_units::{HostId, Rate, TenantId, VmId};
 
 /// Rates are in units of 1 Mb/s.
 pub(crate) fn mbps(rate: u64) -> Rate {
@@ -75,12 +75,7 @@ fn class(drawn: &Drawn) -> Class {
     Class { slots: 1, hoses: hoses.collect(), external: floors(drawn[2]) }
 }
 
-pub(crate) fn request(
-    tenant: u32,
-    priority: u8,
-    classes: &[Drawn],
-    vms: &[(u16, Option<u32>)],
-) -> TenantRequest {
+pub(crate) fn request(tenant: u32, classes: &[Drawn], vms: &[(u16, Option<u32>)]) -> TenantRequest {
     let vm = |(n, (class, host)): (u32, &(u16, Option<u32>))| VmRequest {
         vm: VmId(n),
         class: class % classes.len() as u16,
@@ -88,7 +83,6 @@ pub(crate) fn request(
     };
     TenantRequest {
         tenant: TenantId(tenant),
-        priority,
         survival: Survival::default(),
         classes: classes.iter().map(class).collect(),
         vms: (0..).zip(vms).map(vm).collect(),
@@ -154,9 +148,6 @@ fn worst_case(ledger: &Ledger, requests: &BTreeMap<TenantId, TenantRequest>) -> 
     let mut worst = vec![[0u64; 2]; topology.links.len()];
     for (id, request) in requests {
         let Some(placement) = ledger.placement(*id) else { continue };
-        if ledger.fallen(*id).is_some() {
-            continue;
-        }
         let Some(Routing::Tree { .. }) = placement.routing else { continue };
         let tree = ledger.tree_links(*id);
         for &id in &tree {
@@ -240,7 +231,7 @@ proptest! {
             let mut vms = vms.clone();
             let hosts = ledger.topology().hosts.len() as u32;
             vms.iter_mut().for_each(|vm| vm.1 = vm.1.map(|host| host % hosts));
-            let request = request(n, 0, classes, &vms);
+            let request = request(n, classes, &vms);
             if ledger.place(&request).is_ok() {
                 accepted.insert(request.tenant, request);
             }
@@ -252,14 +243,24 @@ proptest! {
 
 /// All that a ledger says about itself.
 fn seen(ledger: &Ledger) -> String {
-    let tenants: Vec<_> =
-        ledger.tenants().map(|id| (id, ledger.placement(id), ledger.fallen(id).cloned())).collect();
+    let tenants: Vec<_> = ledger.tenants().map(|id| (id, ledger.placement(id))).collect();
     let links = 0..ledger.topology().links.len() as u32;
     let of = |l| [Direction::Forward, Direction::Backward].map(|d| ledger.link(LinkId(l), d));
     let hosts = 0..ledger.topology().hosts.len() as u32;
     let links: Vec<_> = links.map(of).collect();
-    let hosts: Vec<_> = hosts.map(|h| (ledger.slots(HostId(h)), ledger.host(HostId(h)))).collect();
+    let hosts: Vec<_> = hosts.map(|h| ledger.slots(HostId(h))).collect();
     format!("{tenants:?} {links:?} {hosts:?}")
+}
+
+/// Adds VMs to a tenant that is there.
+pub(crate) fn grow(
+    ledger: &mut Ledger,
+    tenant: TenantId,
+    vms: &[VmRequest],
+) -> Result<Placement, Refusal> {
+    let mut request = ledger.request(tenant).ok_or(Refusal::NoSuchTenant(tenant))?;
+    request.vms.extend(vms);
+    ledger.resize(&request)
 }
 
 /// One call, drawn as numbers.
@@ -270,19 +271,11 @@ fn play(ledger: &mut Ledger, call: &Call) -> bool {
     let (kind, tenant, a, b, classes, vms) = call;
     let id = TenantId(tenant % 4);
     let hosts = ledger.topology().hosts.len() as u32;
-    let links = ledger.topology().links.len() as u32;
-    let switches = ledger.topology().switches.len() as u32;
-    let mut request = request(id.0, (a % 3) as u8, classes, vms);
+    let mut request = request(id.0, classes, vms);
     for vm in &mut request.vms {
         vm.host = vm.host.map(|host| HostId(host.0 % hosts));
     }
-    let key = format!("k{}", a % 12);
-    let element = match b % 3 {
-        0 => Element::Link(LinkId(a % links)),
-        1 => Element::Members(LinkId(a % links), 1),
-        _ => Element::Switch(SwitchId(a % switches)),
-    };
-    match kind % 13 {
+    match kind % 8 {
         0 | 1 => ledger.place(&request).is_err(),
         2 | 3 => ledger.resize(&request).is_err(),
         4 => {
@@ -291,39 +284,21 @@ fn play(ledger: &mut Ledger, call: &Call) -> bool {
         }
         5 => ledger.release(id, &[VmId(a % 8), VmId(b % 8)]).is_err(),
         6 => {
-            let vms =
-                [VmRequest { vm: VmId(100 + a % 12), class: 0, host: Some(HostId(b % hosts)) }];
-            ledger.reserve(&key, id, &vms, Some(Time::from_nanos(u64::from(a + b)))).is_err()
-        }
-        7 => ledger.migrate(&key, id, VmId(a % 8), HostId(b % hosts)).is_err(),
-        8 => {
-            let expired = ledger.key(&key);
-            let refused = ledger.confirm(&key, Time::from_nanos(u64::from(*b))).is_err();
-            // What came too late was given up, which is a change.
-            refused && expired == ledger.key(&key)
-        }
-        9 => ledger.abort(&key).is_err(),
-        10 => {
-            ledger.fail(&[element]);
-            false
-        }
-        11 => {
-            let down: Vec<Element> = ledger.down().take(1 + *a as usize % 2).collect();
-            ledger.repair(&down);
-            false
+            let vm = VmRequest { vm: VmId(100 + a % 12), class: 0, host: Some(HostId(b % hosts)) };
+            grow(ledger, id, &[vm]).is_err()
         }
         _ => {
-            let states = [
-                HostState::Open,
-                HostState::Open,
-                HostState::Drained,
-                HostState::Silent,
-                HostState::Dead,
-            ];
-            let state = states[*b as usize % states.len()];
-            ledger.set_host(HostId(a % hosts), state).is_err()
+            ledger.close(HostId(a % hosts), b % 2 == 0);
+            false
         }
     }
+}
+
+/// A ledger with some links out of service.
+fn damaged(topology: Topology, config: Config, failed: &[u32]) -> Ledger {
+    let links = topology.links.len() as u32;
+    let failed: Vec<LinkId> = failed.iter().map(|link| LinkId(link % links)).collect();
+    Ledger::without(&failed, topology, config).expect("a topology")
 }
 
 fn drawn_call() -> impl Strategy<Value = Call> {
@@ -339,20 +314,20 @@ proptest! {
         kind in 0..5u8,
         wide in 60..200u64,
         effort in prop_oneof![Just(0u64), Just(20_000)],
+        failed in vec(any::<u32>(), 0..3),
         calls in vec(drawn_call(), 1..40),
     ) {
-        let config = Config { headroom: 0.0, effort, ended_keys: 5, ..Config::default() };
-        let mut ledger = Ledger::new(topology(kind, 3, wide), config).expect("a topology");
+        let config = Config { headroom: 0.0, effort, ..Config::default() };
+        let mut ledger = damaged(topology(kind, 3, wide), config, &failed);
         for call in &calls {
             let before = seen(&ledger);
-            let planned = ledger.clone();
+            let mut again = ledger.clone();
             let refused = play(&mut ledger, call);
             prop_assert_eq!(ledger.audit(), Ok(()), "after {:?}", call);
             if refused {
                 prop_assert_eq!(seen(&ledger), before);
             }
             // The same call on the same ledger gives the same.
-            let mut again = planned;
             play(&mut again, call);
             prop_assert_eq!(seen(&again), seen(&ledger));
         }
@@ -362,68 +337,6 @@ proptest! {
         let idle = |l| [Direction::Forward, Direction::Backward].iter().all(|d| ledger.link(LinkId(l), *d).1.is_zero());
         prop_assert!((0..ledger.topology().links.len() as u32).all(idle));
         prop_assert!((0..ledger.topology().hosts.len() as u32).all(|h| ledger.slots(HostId(h)).1 == 0));
-    }
-
-    #[test]
-    fn a_plan_changes_nothing_and_says_what_will_be(
-        kind in 0..5u8,
-        wide in 60..200u64,
-        calls in vec(drawn_call(), 1..20),
-    ) {
-        let config = Config { headroom: 0.0, ..Config::default() };
-        let mut ledger = Ledger::new(topology(kind, 3, wide), config).expect("a topology");
-        for mut call in calls {
-            let before = seen(&ledger);
-            let mut planned = request(call.1 % 4, (call.2 % 3) as u8, &call.4, &call.5);
-            planned.vms.iter_mut().for_each(|vm| vm.host = None);
-            call.5.iter_mut().for_each(|vm| vm.1 = None);
-            let answer = ledger.plan(&planned);
-            prop_assert_eq!(seen(&ledger), before);
-            let is_there = ledger.placement(planned.tenant).is_some();
-            let done = if is_there { ledger.resize(&planned) } else { ledger.place(&planned) };
-            prop_assert_eq!(answer, done);
-            let element = Element::Switch(SwitchId(call.3 % ledger.topology().switches.len() as u32));
-            let said = ledger.without(&[element]);
-            if call.0 % 4 == 0 {
-                prop_assert_eq!(ledger.fail(&[element]), said);
-                ledger.repair(&[element]);
-            }
-        }
-    }
-
-    #[test]
-    fn no_tenant_falls_while_a_lower_priority_holds_the_link_that_it_lacks(
-        kind in 0..5u8,
-        wide in 60..200u64,
-        tenants in vec((0..3u8, vec(drawn_class(), 1..2), vec((0..1u16, proptest::option::of(0..4u32)), 2..7)), 2..9),
-        failed in vec(0..100u32, 1..3),
-    ) {
-        let config = Config { headroom: 0.0, ..Config::default() };
-        let mut ledger = Ledger::new(topology(kind, 6, wide), config).expect("a topology");
-        let mut priority = BTreeMap::new();
-        for (n, (p, classes, vms)) in (0..).zip(&tenants) {
-            if ledger.place(&request(n, *p, classes, vms)).is_ok() {
-                priority.insert(TenantId(n), *p);
-            }
-        }
-        let links = ledger.topology().links.len() as u32;
-        let elements: Vec<Element> = failed.iter().map(|l| Element::Link(LinkId(l % links))).collect();
-        let said = ledger.fail(&elements);
-        prop_assert_eq!(ledger.audit(), Ok(()));
-        for (id, refusal) in &said.fallen {
-            prop_assert_eq!(ledger.fallen(*id), Some(refusal));
-            if let Refusal::Link(full) = refusal {
-                for (other, _) in &full.in_the_way {
-                    prop_assert!(priority[other] >= priority[id], "{id} fell before {other}");
-                }
-            }
-        }
-        let fell: Vec<TenantId> = said.fallen.iter().map(|(id, _)| *id).collect();
-        let back = ledger.repair(&elements);
-        prop_assert_eq!(ledger.audit(), Ok(()));
-        // All fitted before, on the trees that they had; another order may leave some out.
-        prop_assert!(back.fallen.is_empty());
-        prop_assert!(back.returned.iter().all(|id| fell.contains(id)));
     }
 
     #[test]
@@ -443,7 +356,7 @@ proptest! {
         let classes: Vec<Drawn> =
             classes.iter().map(|c| c.map(|floors| floors.map(|f| f / 4))).collect();
         for tenant in 0..4 {
-            ledger.place(&request(tenant, 0, &classes, &[])).expect("empty");
+            ledger.place(&request(tenant, &classes, &[])).expect("empty");
         }
         let hosts = ledger.topology().hosts.len() as u32;
         for (n, (tenant, host, class)) in (0u32..).zip(&arrivals) {
@@ -456,7 +369,7 @@ proptest! {
                     || (room.floors.out >= mbps(out) && room.floors.into >= mbps(into) && room.slots >= 1)
             });
             let vms = [VmRequest { vm: VmId(n), class: *class, host: Some(host) }];
-            let answer = ledger.reserve(&format!("k{n}"), TenantId(*tenant), &vms, None);
+            let answer = grow(&mut ledger, TenantId(*tenant), &vms);
             if fits {
                 prop_assert!(answer.is_ok(), "{:?}", answer);
             }
@@ -508,13 +421,13 @@ fn the_exhaustive_search_refuses_nothing_that_fits() {
                 let set: Vec<Drawn> = (0..classes).map(|_| drawn(25)).collect();
                 let vms: Vec<(u16, Option<u32>)> =
                     (0..3).map(|n| (n, Some(u32::from(n) + tenant))).collect();
-                let mut first = request(tenant, 0, &set, &vms);
+                let mut first = request(tenant, &set, &vms);
                 first.vms.iter_mut().for_each(|vm| vm.host = vm.host.map(|h| HostId(h.0 % 4)));
                 let _ = ledger.place(&first);
             }
             let set: Vec<Drawn> = (0..classes).map(|_| drawn(50)).collect();
             let vms: Vec<(u16, Option<u32>)> = (0..6).map(|n| (n, None)).collect();
-            let wanted = request(9, 0, &set, &vms);
+            let wanted = request(9, &set, &vms);
             asked += 1;
             let does = any_fits(&ledger, &wanted, 0);
             let mut exact =

@@ -1,12 +1,11 @@
 //! The rooms of tenants on drawn datacenters: what keeps to them is accepted, in any order.
 
-use crate::ledger_properties::{Drawn, drawn_class, mbps, request, topology};
+use crate::ledger_properties::{Drawn, drawn_class, grow, mbps, request, topology};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_core::ledger::{
-    AdditiveRoom, Config, Domain, Element, Floors, Ledger, LinkId, SwitchId, TenantRoom, Topology,
-    VmRequest,
+    AdditiveRoom, Config, Domain, Floors, Ledger, LinkId, SwitchId, TenantRoom, Topology, VmRequest,
 };
 use weir_units::{HostId, Rate, TenantId, VmId};
 
@@ -94,16 +93,14 @@ fn play(case: Case) {
     if let Some(gateway) = gateway {
         network.gateways = vec![SwitchId(gateway % network.switches.len() as u32)];
     }
-    let mut ledger = Ledger::new(network, config).expect("a topology");
+    let links = network.links.len() as u32;
+    let failed: Vec<LinkId> = failed.iter().map(|link| LinkId(link % links)).collect();
+    let mut ledger = Ledger::without(&failed, network, config).expect("a topology");
     let classes: Vec<Drawn> =
         classes.iter().map(|c| c.map(|floors| floors.map(|f| f / 3))).collect();
     let hosts = ledger.topology().hosts.len() as u32;
     let (mut next_vm, mut next_tenant) = (0, 0);
-    for (n, (grown, is_backwards, vms)) in rounds.into_iter().enumerate() {
-        if let Some(link) = failed.filter(|_| n == 2) {
-            let link = LinkId(link % ledger.topology().links.len() as u32);
-            let _ = ledger.fail(&[Element::Link(link)]);
-        }
+    for (grown, is_backwards, vms) in rounds {
         // One tenant that is there grows, or up to three new ones come.
         let grown = grown.map(TenantId).filter(|id| ledger.request(*id).is_some());
         let Some(room) = ledger.tenant_room(grown) else { continue };
@@ -126,7 +123,7 @@ fn play(case: Case) {
         }
         if grown.is_none() {
             for which in 0..3 {
-                ledger.place(&request(next_tenant + which, 0, &classes, &[])).expect("empty");
+                ledger.place(&request(next_tenant + which, &classes, &[])).expect("empty");
             }
             next_tenant += 3;
         }
@@ -134,7 +131,7 @@ fn play(case: Case) {
             promised.reverse();
         }
         for (tenant, vm) in promised {
-            let answer = ledger.reserve(&format!("k{}", vm.vm.0), tenant, &[vm], None);
+            let answer = grow(&mut ledger, tenant, &[vm]);
             assert!(answer.is_ok(), "{vm:?} on {:?}: {answer:?}", scheduler.room);
         }
         assert_eq!(ledger.audit(), Ok(()));
@@ -218,7 +215,7 @@ fn a_tenant_within_a_rack_takes_nothing_of_the_racks_uplink() {
     let one: Drawn = [[30, 30], [0, 0], [0, 0]];
     // Three VMs on each host of a rack: 90 Mb/s on each host's link, and nothing above the rack.
     let vms: Vec<_> = (0..6).map(|n| (0, Some(n % 2))).collect();
-    ledger.place(&request(1, 0, &[one], &vms)).expect("it fits");
+    ledger.place(&request(1, &[one], &vms)).expect("it fits");
     let room = ledger.tenant_room(None).expect("there is a tree");
     for place in &room.places {
         let wanted = match place.room.domain {

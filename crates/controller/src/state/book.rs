@@ -12,9 +12,8 @@ use crate::problem::Problem;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
-    AdditiveRoom, Attachment, Class, Direction, Domain, Element, Floors, HostState, Ledger,
-    LinkFull, Need, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom,
-    VmRequest,
+    AdditiveRoom, Attachment, Class, Direction, Domain, Floors, Ledger, LinkFull, Need, Refusal,
+    Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom, VmRequest,
 };
 use weir_core::placement::{Policy, Weight};
 use weir_model::objects::{self, Hose, Strategy, TenantSpec, TreeName, VmSpec};
@@ -201,12 +200,10 @@ impl Book {
         let refuse = |error: weir_core::ledger::TopologyError| {
             Problem::new(422, "BadTopology", "spec", error.to_string())
         };
-        let mut ledger = Ledger::new(topology, network.config).map_err(refuse)?;
-        let down: Vec<Element> = network.down.into_iter().map(Element::Link).collect();
-        // The ledger is still empty, so nothing falls.
-        ledger.fail(&down);
+        let ledger = Ledger::without(&network.down, topology, network.config);
+        let mut ledger = ledger.map_err(refuse)?;
         for host in network.draining {
-            set_host(&mut ledger, host, HostState::Drained);
+            ledger.close(host, true);
             book.draining.insert(host);
         }
         book.ledger = Some(ledger);
@@ -246,9 +243,7 @@ impl Book {
                 (true, false) if only_less => ledger.release(number, &gone).map(drop),
                 (true, false) => ledger.resize(&request).map(drop),
             };
-            for host in opened {
-                set_host(ledger, host, HostState::Drained);
-            }
+            opened.into_iter().for_each(|host| ledger.close(host, true));
             answer.map_err(|refusal| self.explain(&refusal, terms))?;
         }
         self.enter(tenant, request, hoses, changes, &numbers);
@@ -271,9 +266,7 @@ impl Book {
         let Some(ledger) = &mut self.ledger else { return Err(no_host()) };
         let opened = open(ledger, &self.draining, &request);
         let answer = ledger.restore(&request, routing).map(drop);
-        for host in opened {
-            set_host(ledger, host, HostState::Drained);
-        }
+        opened.into_iter().for_each(|host| ledger.close(host, true));
         answer.map_err(|refusal| self.explain(&refusal, Terms::default()))?;
         self.enter(tenant, request, hoses, &changes, &numbers);
         Ok(())
@@ -665,10 +658,6 @@ fn policy(strategy: Strategy) -> Policy {
     }
 }
 
-fn set_host(ledger: &mut Ledger, host: HostId, state: HostState) {
-    ledger.set_host(host, state).expect("the topology has the host");
-}
-
 /// Opens the draining hosts that a request names: those.
 fn open(ledger: &mut Ledger, draining: &BTreeSet<HostId>, request: &TenantRequest) -> Vec<HostId> {
     if draining.is_empty() {
@@ -676,9 +665,7 @@ fn open(ledger: &mut Ledger, draining: &BTreeSet<HostId>, request: &TenantReques
     }
     let named: BTreeSet<HostId> = request.vms.iter().filter_map(|vm| vm.host).collect();
     let opened: Vec<HostId> = named.intersection(draining).copied().collect();
-    for host in &opened {
-        set_host(ledger, *host, HostState::Open);
-    }
+    opened.iter().for_each(|host| ledger.close(*host, false));
     opened
 }
 

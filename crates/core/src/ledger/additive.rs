@@ -165,7 +165,7 @@ struct Passing {
     is_alone: bool,
 }
 
-/// Adds a tenant's floors where its VMs are or may be.
+/// Adds a tenant's floors where its VMs are.
 fn charge(tenant: &Tenant, on_host: &mut [[u64; 2]], outside: &mut [u64; 2]) {
     let floors = |class: &Class| {
         let mut sum = [class.external.out, class.external.into].map(|rate| rate.as_bps());
@@ -178,9 +178,7 @@ fn charge(tenant: &Tenant, on_host: &mut [[u64; 2]], outside: &mut [u64; 2]) {
     let sums: Vec<[u64; 2]> = tenant.classes.iter().map(floors).collect();
     for vm in &tenant.vms {
         let class = usize::from(vm.class);
-        for host in [vm.host, vm.other].into_iter().filter(|host| *host != NONE) {
-            (0..2).for_each(|d| on_host[host as usize][d] += sums[class][d]);
-        }
+        (0..2).for_each(|d| on_host[vm.host as usize][d] += sums[class][d]);
         outside[0] += tenant.classes[class].external.out.as_bps();
         outside[1] += tenant.classes[class].external.into.as_bps();
     }

@@ -8,38 +8,33 @@
 //! Promises  The sums of links and hosts are those of the tenants in the ledger ([`Ledger::audit`]).
 //!           No link promises more than its rate less the headroom. A refusal changes nothing. The
 //!           same calls in the same order give the same answers.
-//! Not here  Which place is best: see `placement`. Names, storage, time: callers have them.
+//! Not here  Which place is best: see `placement`. Names, storage, time, quotas, reservations that end
+//!           by themselves, and which floors fall when the network shrinks: `weir-controller`.
 //! Source    ElasticSwitch §2 (hoses), §7 (headroom), §9 (generalized links); QShare §4; CloudMirror
 //!           (TAG) for hoses between components.
 //!
 //! # Calls
 //! - A tenant as a whole: [`place`](Ledger::place), [`resize`](Ledger::resize),
-//!   [`remove`](Ledger::remove), and [`plan`](Ledger::plan), which changes nothing.
-//! - VMs that others place: [`reserve`](Ledger::reserve), then [`confirm`](Ledger::confirm) or
-//!   [`abort`](Ledger::abort); [`release`](Ledger::release). [`migrate`](Ledger::migrate) holds both
-//!   hosts until it is confirmed or aborted. [`expire`](Ledger::expire) ends what was not confirmed.
+//!   [`remove`](Ledger::remove); some of its VMs: [`release`](Ledger::release).
 //! - A caller that may have to take calls back: [`save`](Ledger::save), [`reset`](Ledger::reset).
-//! - What breaks: [`fail`](Ledger::fail), [`repair`](Ledger::repair), [`set_host`](Ledger::set_host),
-//!   [`retry`](Ledger::retry), and [`without`](Ledger::without), which says it beforehand.
+//! - A network that changed is another ledger: [`without`](Ledger::without) leaves out links that
+//!   failed, and [`restore`](Ledger::restore) puts each tenant back, those first that shall keep
+//!   their floors.
 //! - The rest reads.
 
 mod additive;
 pub(crate) mod book;
-mod breakage;
 mod cut;
-mod keys;
 pub(crate) mod request;
 mod tenant_room;
 pub(crate) mod topology;
 pub(crate) mod trees;
 
 pub use additive::{AdditiveRoom, Domain};
-pub use breakage::{Consequence, Element, HostState};
 pub use cut::{Cut, promisable};
-pub use keys::{Key, KeyState};
 pub use request::{
-    Attachment, Class, Floors, Invalid, LinkFull, Need, Placement, Quota, QuotaKind, Refusal,
-    Routing, Survival, TenantRequest, VmRequest,
+    Attachment, Class, Floors, Invalid, LinkFull, Need, Placement, Refusal, Routing, Survival,
+    TenantRequest, VmRequest,
 };
 pub use tenant_room::{TenantPlace, TenantRoom};
 pub use topology::{
@@ -51,8 +46,7 @@ use crate::placement::sketch::{Located, Scratch, Sketch, Stop};
 use crate::placement::spec::Spec;
 use crate::placement::{Nearest, Policy, Search, Weight};
 use book::{Book, side};
-use keys::Keys;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use trees::{NONE, Shape};
 use weir_units::{HostId, Rate, TenantId, VmId};
@@ -67,19 +61,11 @@ pub struct Config {
     /// Steps of an exhaustive search where the policy finds no place; 0 for none. With more, more
     /// tenants are admitted, and a refusal takes longer: about 5 ns a step.
     pub effort: u64,
-    /// Most keys that are remembered after their end. With fewer, a late repetition of a request is
-    /// more often taken for a new one.
-    pub ended_keys: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            headroom: 0.1,
-            policy: Policy::Balanced(Weight::Load),
-            effort: 0,
-            ended_keys: 100_000,
-        }
+        Self { headroom: 0.1, policy: Policy::Balanced(Weight::Load), effort: 0 }
     }
 }
 
@@ -88,18 +74,13 @@ impl Default for Config {
 pub(crate) struct Vm {
     pub(crate) id: VmId,
     pub(crate) class: u16,
-    /// Whether it waits for a confirmation.
-    pub(crate) is_held: bool,
     /// [`NONE`] while a place is looked for.
     pub(crate) host: u32,
-    /// Where it is being migrated to, or [`NONE`].
-    pub(crate) other: u32,
 }
 
 /// A tenant in the ledger.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Tenant {
-    pub(crate) priority: u8,
     pub(crate) survival: Survival,
     pub(crate) classes: Arc<[Class]>,
     /// By number.
@@ -107,10 +88,6 @@ pub(crate) struct Tenant {
     pub(crate) tree: Option<usize>,
     pub(crate) routing: Option<Routing>,
     pub(crate) needs: Vec<Need>,
-    /// Order of admission.
-    pub(crate) sequence: u64,
-    /// Why its floors do not hold at present.
-    pub(crate) fallen: Option<Refusal>,
 }
 
 /// A tenant as [`Ledger::save`] found it.
@@ -118,7 +95,6 @@ pub(crate) struct Tenant {
 pub struct Saved {
     id: TenantId,
     tenant: Option<Tenant>,
-    next_sequence: u64,
 }
 
 /// The ledger.
@@ -128,11 +104,6 @@ pub struct Ledger {
     pub(crate) shape: Arc<Shape>,
     pub(crate) book: Book,
     pub(crate) tenants: BTreeMap<TenantId, Tenant>,
-    quotas: BTreeMap<TenantId, Quota>,
-    keys: Keys,
-    down: BTreeSet<Element>,
-    host_states: BTreeMap<HostId, HostState>,
-    next_sequence: u64,
     scratch: Scratch,
 }
 
@@ -142,20 +113,32 @@ impl Ledger {
     /// # Errors
     /// The topology is none.
     pub fn new(topology: Topology, config: Config) -> Result<Self, TopologyError> {
+        Self::without(&[], topology, config)
+    }
+
+    /// The same with links that carry nothing, because they failed.
+    ///
+    /// # Errors
+    /// The topology is none.
+    pub fn without(
+        failed: &[LinkId],
+        topology: Topology,
+        config: Config,
+    ) -> Result<Self, TopologyError> {
         topology.check()?;
         let shape = Shape::new(topology);
-        let capacity = |link: usize| wired(&shape.topology.links[link], 0, config.headroom);
+        let capacity = |at: usize| {
+            let link = &shape.topology.links[at];
+            let is_down = failed.contains(&LinkId(at as u32));
+            let rate = link.rate * u64::from(link.members);
+            if is_down { 0 } else { promisable(rate, config.headroom).as_bps() }
+        };
         let book = Book::new(&shape, capacity);
         Ok(Self {
             config,
             book,
             shape: Arc::new(shape),
             tenants: BTreeMap::new(),
-            quotas: BTreeMap::new(),
-            keys: Keys::default(),
-            down: BTreeSet::new(),
-            host_states: BTreeMap::new(),
-            next_sequence: 0,
             scratch: Scratch::default(),
         })
     }
@@ -202,19 +185,13 @@ impl Ledger {
 
     /// A tenant as it is, or that it is not there.
     pub fn save(&self, tenant: TenantId) -> Saved {
-        Saved {
-            id: tenant,
-            tenant: self.tenants.get(&tenant).cloned(),
-            next_sequence: self.next_sequence,
-        }
+        Saved { id: tenant, tenant: self.tenants.get(&tenant).cloned() }
     }
 
     /// Makes a tenant what it was. That always fits if later changes of all tenants were taken back
-    /// before, the latest first. The keys of reservations stay as they are, so this is for callers
-    /// without keys.
+    /// before, the latest first.
     pub fn reset(&mut self, saved: Saved) {
         self.lift(saved.id);
-        self.next_sequence = saved.next_sequence;
         if let Some(tenant) = saved.tenant {
             self.put(saved.id, tenant);
         }
@@ -222,7 +199,6 @@ impl Ledger {
 
     /// Changes a tenant to what the request says, all of it or nothing. VMs that it does not list
     /// are released; those that it lists without a host stay where they are; new ones are placed.
-    /// Reserved VMs that are not yet confirmed stay, listed or not.
     ///
     /// # Errors
     /// It is unknown, or does not fit. Then it is as it was.
@@ -233,51 +209,38 @@ impl Ledger {
         self.apply(request, None)
     }
 
-    /// What [`place`](Self::place) or [`resize`](Self::resize) would answer. Changes nothing.
-    ///
-    /// # Errors
-    /// As they do.
-    pub fn plan(&mut self, request: &TenantRequest) -> Result<Placement, Refusal> {
-        let before = self.tenants.get(&request.tenant).cloned();
-        let sequence = self.next_sequence;
-        let answer = self.apply(request, None);
-        if answer.is_ok() {
-            self.lift(request.tenant);
-            if let Some(before) = before {
-                self.put(request.tenant, before);
-            }
-            self.next_sequence = sequence;
-        }
-        answer
-    }
-
-    /// Releases all of a tenant; reservations of it are given up. Returns whether it was there.
+    /// Releases all of a tenant. Returns whether it was there.
     pub fn remove(&mut self, tenant: TenantId) -> bool {
-        self.keys.abort_all(tenant, self.config.ended_keys);
         self.lift(tenant).is_some()
     }
 
     /// Releases VMs. Those that are not there (any more) are left out: a repetition does nothing.
     ///
     /// # Errors
-    /// The tenant is unknown, or a VM is being migrated or not confirmed.
+    /// The tenant is unknown.
     pub fn release(&mut self, tenant: TenantId, vms: &[VmId]) -> Result<Placement, Refusal> {
-        let mut draft = self.draft(tenant)?;
-        let busy = |vm: &&Vm| vms.contains(&vm.id) && (vm.is_held || vm.other != NONE);
-        if let Some(vm) = draft.vms.iter().find(busy) {
-            return Err(Refusal::Busy(vm.id));
-        }
+        let mut draft = self.lift(tenant).ok_or(Refusal::NoSuchTenant(tenant))?;
         draft.vms.retain(|vm| !vms.contains(&vm.id));
-        self.shrink(tenant, draft);
-        self.draft(tenant).map(|tenant| tenant.placement())
+        if draft.vms.is_empty() {
+            (draft.tree, draft.routing, draft.needs) = (None, None, Vec::new());
+        } else {
+            // Survival is not asked for: the owner chose which VMs go.
+            draft.needs = draft.needs_anyhow(&self.shape, &self.book, &mut self.scratch);
+        }
+        let placement = draft.placement();
+        self.put(tenant, draft);
+        Ok(placement)
     }
 
-    /// Sets what a tenant may have at most. What it has already stays.
-    pub fn set_quota(&mut self, tenant: TenantId, quota: Quota) {
-        self.quotas.insert(tenant, quota);
+    /// Whether a host takes new VMs. Those that it has keep their floors.
+    ///
+    /// # Panics
+    /// There is no such host.
+    pub fn close(&mut self, host: HostId, is_closed: bool) {
+        self.book.close(&self.shape, host.0, is_closed);
     }
 
-    /// What a tenant's traffic is confined to; `None` without VMs, or while its floors do not hold.
+    /// What a tenant's traffic is confined to; `None` without VMs.
     pub fn routing(&self, tenant: TenantId) -> Option<Routing> {
         self.tenants.get(&tenant)?.routing
     }
@@ -293,16 +256,10 @@ impl Ledger {
         let vm = |vm: &Vm| VmRequest { vm: vm.id, class: vm.class, host: Some(HostId(vm.host)) };
         Some(TenantRequest {
             tenant,
-            priority: there.priority,
             survival: there.survival,
             classes: there.classes.to_vec(),
             vms: there.vms.iter().map(vm).collect(),
         })
-    }
-
-    /// Why a tenant's floors do not hold at present; `None` if they hold.
-    pub fn fallen(&self, tenant: TenantId) -> Option<&Refusal> {
-        self.tenants.get(&tenant)?.fallen.as_ref()
     }
 
     /// The links that join a tenant's hosts, and its gateway if it has floors to the outside, by
@@ -312,7 +269,7 @@ impl Ledger {
         let Some(tree) = there.tree.map(|tree| &self.shape.trees[tree]) else { return Vec::new() };
         let mut links = Vec::new();
         let mut nodes: Vec<u32> = Vec::new();
-        for host in there.vms.iter().flat_map(|vm| [vm.host, vm.other]).filter(|h| *h != NONE) {
+        for host in there.vms.iter().map(|vm| vm.host) {
             let (port, node) = self.shape.port_in(tree, host).expect("its tree joins its hosts");
             links.push(LinkId(port.link));
             nodes.push(node);
@@ -391,35 +348,15 @@ impl Ledger {
             }
             let before = known(wanted.vm);
             let host = match (wanted.host, before) {
-                (Some(host), Some(vm)) if host.0 != vm.host && (vm.is_held || vm.other != NONE) => {
-                    return Err(Refusal::Busy(vm.id));
-                }
                 (Some(host), Some(vm)) if host.0 == vm.host => host.0,
                 (Some(host), _) => self.open_host(host)?,
                 (None, before) => before.map_or(NONE, |vm| vm.host),
             };
-            vms.push(Vm {
-                id: wanted.vm,
-                class: wanted.class,
-                is_held: before.is_some_and(|vm| vm.is_held),
-                host,
-                other: before.map_or(NONE, |vm| vm.other),
-            });
+            vms.push(Vm { id: wanted.vm, class: wanted.class, host });
         }
         vms.sort_unstable_by_key(|vm| vm.id);
         if let Some(twice) = vms.windows(2).find(|two| two[0].id == two[1].id) {
             return Err(Refusal::Invalid(Invalid::VmTwice(twice[0].id)));
-        }
-        for vm in old.iter().flat_map(|old| &old.vms) {
-            let Err(at) = vms.binary_search_by_key(&vm.id, |vm| vm.id) else { continue };
-            if vm.is_held {
-                if usize::from(vm.class) >= request.classes.len() {
-                    return Err(Refusal::Busy(vm.id));
-                }
-                vms.insert(at, *vm);
-            } else if vm.other != NONE {
-                return Err(Refusal::Busy(vm.id));
-            }
         }
         let tree = match routing {
             Some(Routing::Tree { root, rank }) => {
@@ -428,15 +365,12 @@ impl Ledger {
             _ => old.and_then(|old| old.tree),
         };
         let draft = Tenant {
-            priority: request.priority,
             survival: request.survival,
             classes: request.classes.clone().into(),
             vms,
             tree,
             routing: None,
             needs: Vec::new(),
-            sequence: old.map_or(self.next_sequence, |old| old.sequence),
-            fallen: None,
         };
         self.exchange(request.tenant, draft)
     }
@@ -447,19 +381,11 @@ impl Ledger {
         if account.is_closed { Err(Refusal::HostClosed(host)) } else { Ok(host.0) }
     }
 
-    fn draft(&self, tenant: TenantId) -> Result<Tenant, Refusal> {
-        self.tenants.get(&tenant).cloned().ok_or(Refusal::NoSuchTenant(tenant))
-    }
-
     /// Puts `draft` in the tenant's place if it fits; else all is as it was. Its tree is tried first.
     fn exchange(&mut self, tenant: TenantId, draft: Tenant) -> Result<Placement, Refusal> {
-        self.check_quota(tenant, &draft)?;
         let old = self.lift(tenant);
         match self.fit(draft) {
             Ok(new) => {
-                if old.is_none() {
-                    self.next_sequence += 1;
-                }
                 let placement = new.placement();
                 self.put(tenant, new);
                 Ok(placement)
@@ -473,45 +399,6 @@ impl Ledger {
         }
     }
 
-    /// Puts a tenant back with less than it had. That always fits, also on a link that has lost
-    /// capacity. Survival is not asked for: its owner chose which VMs go.
-    fn shrink(&mut self, tenant: TenantId, mut draft: Tenant) {
-        self.lift(tenant);
-        if draft.vms.is_empty() {
-            (draft.tree, draft.routing, draft.needs) = (None, None, Vec::new());
-        } else if draft.fallen.is_none() {
-            draft.needs = draft.needs_anyhow(&self.shape, &self.book, &mut self.scratch);
-        }
-        self.put(tenant, draft);
-    }
-
-    fn check_quota(&self, tenant: TenantId, draft: &Tenant) -> Result<(), Refusal> {
-        let Some(quota) = self.quotas.get(&tenant) else { return Ok(()) };
-        let sum = |one: &Tenant, of: fn(&Floors) -> Rate| -> u64 {
-            let class =
-                |c: &Class| c.hoses.iter().map(|a| of(&a.floors)).sum::<Rate>() + of(&c.external);
-            one.vms
-                .iter()
-                .map(|vm| class(&one.classes[usize::from(vm.class)]))
-                .sum::<Rate>()
-                .as_bps()
-        };
-        let of = |one: &Tenant| [one.vms.len() as u64, sum(one, |f| f.out), sum(one, |f| f.into)];
-        let old = self.tenants.get(&tenant).map_or([0; 3], of);
-        let limits = [
-            (QuotaKind::Vms, quota.vms.map(u64::from)),
-            (QuotaKind::Out, quota.out.map(Rate::as_bps)),
-            (QuotaKind::Into, quota.into.map(Rate::as_bps)),
-        ];
-        for (((kind, limit), wanted), old) in limits.into_iter().zip(of(draft)).zip(old) {
-            // A smaller tenant is better than a larger one, even if it is still too large.
-            if let Some(limit) = limit.filter(|limit| wanted > *limit && wanted > old) {
-                return Err(Refusal::Quota { kind, wanted, limit });
-            }
-        }
-        Ok(())
-    }
-
     /// Finds a place for a tenant that is not in the sums.
     fn fit(&mut self, mut draft: Tenant) -> Result<Tenant, Refusal> {
         let spec = draft.spec()?;
@@ -522,10 +409,9 @@ impl Ledger {
             if vm.host == NONE {
                 wanted[class] += 1;
             } else {
-                located.push(Located { class, host: vm.host, other: vm.other });
+                located.push(Located { class, host: vm.host });
             }
         }
-        draft.fallen = None;
         if draft.vms.is_empty() {
             (draft.tree, draft.routing, draft.needs) = (None, None, Vec::new());
             return Ok(draft);
@@ -571,10 +457,8 @@ impl Ledger {
                 let in_the_way = self.in_the_way(link, direction, LinkFull::MOST);
                 Refusal::Link(Box::new(LinkFull { link, direction, needed, available, in_the_way }))
             }
-            Stop::Slots { host }
-                if host != NONE && located.iter().any(|vm| vm.host == host || vm.other == host) =>
-            {
-                let here = located.iter().filter(|vm| vm.host == host || vm.other == host);
+            Stop::Slots { host } if located.iter().any(|vm| vm.host == host) => {
+                let here = located.iter().filter(|vm| vm.host == host);
                 let needed = here.map(|vm| slots(vm.class)).sum();
                 let free = self.book.hosts[host as usize].free().into();
                 Refusal::Slots { host: Some(HostId(host)), needed, free }
@@ -643,13 +527,9 @@ impl Ledger {
         }
         let mut scratch = Scratch::default();
         for (id, tenant) in &self.tenants {
-            if tenant.fallen.is_none() && !tenant.vms.is_empty() {
-                let needs = tenant.needs_anyhow(&self.shape, &self.book, &mut scratch);
-                if needs != tenant.needs {
-                    return Err(format!("{id} needs {needs:?}, not {:?}", tenant.needs));
-                }
-            } else if !tenant.needs.is_empty() {
-                return Err(format!("{id} has no floors, but reservations"));
+            let needs = tenant.needs_anyhow(&self.shape, &self.book, &mut scratch);
+            if needs != tenant.needs {
+                return Err(format!("{id} needs {needs:?}, not {:?}", tenant.needs));
             }
             fresh.reserve(*id, &tenant.needs);
             for (host, slots) in tenant.slots() {
@@ -689,8 +569,7 @@ impl Tenant {
     }
 
     fn located(&self) -> impl Iterator<Item = Located> + '_ {
-        let of = |vm: &Vm| Located { class: vm.class.into(), host: vm.host, other: vm.other };
-        self.vms.iter().map(of)
+        self.vms.iter().map(|vm| Located { class: vm.class.into(), host: vm.host })
     }
 
     fn placement(&self) -> Placement {
@@ -706,18 +585,10 @@ impl Tenant {
         let mut slots = BTreeMap::new();
         for vm in &self.vms {
             let own = self.classes[usize::from(vm.class)].slots;
-            for host in [vm.host, vm.other] {
-                if host != NONE && own > 0 {
-                    *slots.entry(host).or_default() += own;
-                }
+            if own > 0 {
+                *slots.entry(vm.host).or_default() += own;
             }
         }
         slots
     }
-}
-
-/// What a link may promise with some of its members out of service.
-pub(crate) fn wired(link: &Link, members_down: u16, headroom: f64) -> u64 {
-    let members = link.members.saturating_sub(members_down);
-    promisable(link.rate * u64::from(members), headroom).as_bps()
 }

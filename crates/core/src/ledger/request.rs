@@ -2,7 +2,7 @@
 
 use super::topology::{Direction, LinkId, SwitchId};
 use std::fmt;
-use weir_units::{HostId, Rate, TenantId, Time, VmId};
+use weir_units::{HostId, Rate, TenantId, VmId};
 
 /// Two floors of one VM in one hose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -76,13 +76,11 @@ pub struct Survival {
 pub struct TenantRequest {
     /// The tenant.
     pub tenant: TenantId,
-    /// When capacity is lost, the floors of lower priorities fall first.
-    pub priority: u8,
     /// Availability.
     pub survival: Survival,
     /// Kinds of VMs.
     pub classes: Vec<Class>,
-    /// All VMs. May be empty: VMs then come by reservations.
+    /// All VMs. May be empty.
     pub vms: Vec<VmRequest>,
 }
 
@@ -92,34 +90,11 @@ impl TenantRequest {
         let vm = |n| VmRequest { vm: VmId(n), class: 0, host: None };
         Self {
             tenant,
-            priority: 0,
             survival: Survival::default(),
             classes: vec![Class::uniform(floor)],
             vms: (0..vms).map(vm).collect(),
         }
     }
-}
-
-/// What an operator lets a tenant have; `None` is unlimited.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Quota {
-    /// Number of VMs.
-    pub vms: Option<u32>,
-    /// Sum of floors out, all hoses and the outside.
-    pub out: Option<Rate>,
-    /// Sum of floors in.
-    pub into: Option<Rate>,
-}
-
-/// Which limit of a [`Quota`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum QuotaKind {
-    /// Number of VMs.
-    Vms,
-    /// Sum of floors out, in bit/s.
-    Out,
-    /// Sum of floors in, in bit/s.
-    Into,
 }
 
 /// Where a tenant's traffic is confined.
@@ -193,23 +168,10 @@ pub enum Refusal {
     NoSuchTenant(TenantId),
     /// The tenant is already in the ledger: resize it instead.
     TenantExists(TenantId),
-    /// The tenant has no such VM.
-    NoSuchVm(VmId),
-    /// The tenant has a VM of this number, perhaps held by another key.
-    VmExists(VmId),
     /// The topology has no such host.
     NoSuchHost(HostId),
-    /// The host takes no new VM: drained, silent or dead.
+    /// The host takes no new VM.
     HostClosed(HostId),
-    /// The operator's limit for the tenant.
-    Quota {
-        /// Which limit.
-        kind: QuotaKind,
-        /// What the tenant would have.
-        wanted: u64,
-        /// What it may have.
-        limit: u64,
-    },
     /// Slots are missing: on the host that was named, or in all places that were tried.
     Slots {
         /// The host that was named.
@@ -225,21 +187,6 @@ pub enum Refusal {
     Survival,
     /// No single tree joins these hosts (and a gateway, if there are floors to the outside).
     NoRoute,
-    /// The key was used for something else.
-    KeyReused,
-    /// The key is unknown, or its reservation was forgotten.
-    NoSuchKey,
-    /// The reservation ended before.
-    Expired {
-        /// When.
-        at: Time,
-    },
-    /// The reservation was given up or its VMs were released.
-    Aborted,
-    /// The reservation was confirmed before: release its VMs instead.
-    Confirmed,
-    /// The VM is being migrated already, or is not yet confirmed.
-    Busy(VmId),
 }
 
 /// What is wrong with a request.
@@ -253,8 +200,6 @@ pub enum Invalid {
     HoseTwice(u16),
     /// A share above 1000/1000.
     Survival,
-    /// A reservation without a host.
-    NoHost(VmId),
     /// Floors sum to more than can be counted (2⁵⁶ bit/s).
     TooMuch,
 }
@@ -267,23 +212,12 @@ impl fmt::Display for Refusal {
                 Invalid::NoSuchClass(vm) => write!(f, "{vm} names a class that does not exist"),
                 Invalid::HoseTwice(hose) => write!(f, "a class names hose {hose} twice"),
                 Invalid::Survival => f.write_str("survival is above 1000 permille"),
-                Invalid::NoHost(vm) => write!(f, "the reservation names no host for {vm}"),
                 Invalid::TooMuch => f.write_str("the floors sum to more than can be counted"),
             },
             Self::NoSuchTenant(tenant) => write!(f, "{tenant} does not exist"),
             Self::TenantExists(tenant) => write!(f, "{tenant} exists already"),
-            Self::NoSuchVm(vm) => write!(f, "the tenant has no {vm}"),
-            Self::VmExists(vm) => write!(f, "the tenant has a {vm} already"),
             Self::NoSuchHost(host) => write!(f, "{host} does not exist"),
             Self::HostClosed(host) => write!(f, "{host} takes no new VM"),
-            Self::Quota { kind, wanted, limit } => {
-                let what = match kind {
-                    QuotaKind::Vms => "VMs",
-                    QuotaKind::Out => "bit/s out",
-                    QuotaKind::Into => "bit/s in",
-                };
-                write!(f, "the quota is {limit} {what}, and {wanted} are asked for")
-            }
             Self::Slots { host: Some(host), needed, free } => {
                 write!(f, "{host} has {free} free slots, and {needed} are needed")
             }
@@ -300,12 +234,6 @@ impl fmt::Display for Refusal {
             ),
             Self::Survival => f.write_str("no distribution leaves enough VMs after a failure"),
             Self::NoRoute => f.write_str("no tree joins these hosts"),
-            Self::KeyReused => f.write_str("the key was used for another request"),
-            Self::NoSuchKey => f.write_str("no reservation has this key"),
-            Self::Expired { at } => write!(f, "the reservation ended at {} ns", at.as_nanos()),
-            Self::Aborted => f.write_str("the reservation was given up"),
-            Self::Confirmed => f.write_str("the reservation was confirmed: release its VMs"),
-            Self::Busy(vm) => write!(f, "{vm} is reserved or migrated at present"),
         }
     }
 }

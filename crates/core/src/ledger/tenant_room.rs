@@ -70,12 +70,9 @@ impl TenantPlace {
 
 impl Ledger {
     /// What may be added for a tenant, on the tree that it is confined to; for a new one, if there is no
-    /// such tenant or it has no VM. `None` where no tree reaches its hosts, or its floors have fallen.
+    /// such tenant or it has no VM. `None` where no tree reaches its hosts.
     pub fn tenant_room(&self, tenant: Option<TenantId>) -> Option<TenantRoom> {
         let tenant = tenant.and_then(|id| self.tenants.get(&id)).filter(|one| !one.vms.is_empty());
-        if tenant.is_some_and(|tenant| tenant.fallen.is_some()) {
-            return None;
-        }
         let tree = match tenant.and_then(|tenant| tenant.tree) {
             Some(tree) => &self.shape.trees[tree],
             None => self.roomiest(tenant)?,
@@ -111,12 +108,10 @@ struct Entry {
     switches: Vec<SwitchId>,
     slots: u64,
     has_gateway: bool,
-    /// Floors of the tenant's VMs that may be inside, and those of VMs that surely are.
-    any: Sums,
-    all: Sums,
+    /// Floors of the tenant's VMs inside.
+    hoses: Sums,
     /// Their floors to the outside.
-    outside_any: Sums,
-    outside_all: Sums,
+    external: Sums,
 }
 
 /// A tree as places: switches, then hosts.
@@ -170,10 +165,8 @@ impl<'a> Drawing<'a> {
             switches: Vec::new(),
             slots: 0,
             has_gateway,
-            any: [0; 2],
-            all: [0; 2],
-            outside_any: [0; 2],
-            outside_all: [0; 2],
+            hoses: [0; 2],
+            external: [0; 2],
         });
     }
 
@@ -197,13 +190,6 @@ impl<'a> Drawing<'a> {
         entries
     }
 
-    fn above_host(&self, host: u32) -> Vec<usize> {
-        if host == NONE {
-            return Vec::new();
-        }
-        self.hosts.binary_search(&host).map_or_else(|_| Vec::new(), |n| self.above(n))
-    }
-
     fn room(mut self, tenant: Option<&Tenant>) -> TenantRoom {
         let (total, outside) = tenant.map_or(([0; 2], [0; 2]), |tenant| self.add(tenant));
         let centre = self.centre(total);
@@ -213,20 +199,18 @@ impl<'a> Drawing<'a> {
         let has_centre = |entry: &Entry| is_among(&entry.hosts, &entry.switches, centre);
         let mut is_short = false;
         let places = self.entries.iter().map(|entry| {
-            let internal = across(has_centre(entry), entry.any, entry.all, total);
-            let external = across(entry.has_gateway, entry.outside_any, entry.outside_all, outside);
+            let internal = across(has_centre(entry), entry.hoses, total);
+            let external = across(entry.has_gateway, entry.external, outside);
             let own = tenant.and_then(|tenant| {
                 let at = tenant.needs.binary_search_by_key(&entry.link, |need| need.link.0).ok()?;
                 Some([tenant.needs[at].forward, tenant.needs[at].backward].map(Rate::as_bps))
             });
             let (left, own) = (self.ledger.book.room(entry.link), own.unwrap_or([0; 2]));
-            let over = self.ledger.book.is_over(entry.link as usize);
             let mut rate = |d: usize| {
                 let side = if entry.is_forward_up { d } else { 1 - d };
                 let charged = internal[d] + external[d];
-                is_short |= left[side] + own[side] < charged || (over && own[side] > 0);
-                let free = if over { 0 } else { (left[side] + own[side]).saturating_sub(charged) };
-                Rate::from_bps(free)
+                is_short |= left[side] + own[side] < charged;
+                Rate::from_bps((left[side] + own[side]).saturating_sub(charged))
             };
             let floors = Floors { out: rate(0), into: rate(1) };
             TenantPlace {
@@ -254,16 +238,10 @@ impl<'a> Drawing<'a> {
             let (hoses, external) = sums_of(class);
             more(&mut total, hoses);
             more(&mut outside, external);
-            let [first, second] = [vm.host, vm.other].map(|host| self.above_host(host));
-            for &at in first.iter().chain(second.iter().filter(|at| !first.contains(at))) {
-                more(&mut self.entries[at].any, hoses);
-                more(&mut self.entries[at].outside_any, external);
-            }
-            // While a VM is being migrated it is surely in places that have both hosts.
-            let is_sure = |at: &&usize| vm.other == NONE || second.contains(at);
-            for &at in first.iter().filter(is_sure) {
-                more(&mut self.entries[at].all, hoses);
-                more(&mut self.entries[at].outside_all, external);
+            let places = self.hosts.binary_search(&vm.host).map(|n| self.above(n));
+            for at in places.unwrap_or_default() {
+                more(&mut self.entries[at].hoses, hoses);
+                more(&mut self.entries[at].external, external);
             }
         }
         (total, outside)
@@ -272,7 +250,7 @@ impl<'a> Drawing<'a> {
     /// The smallest place with more than half of the floors; the root if there is none.
     fn centre(&self, total: Sums) -> Domain {
         let of = |sums: Sums| u128::from(sums[0]) + u128::from(sums[1]);
-        let holds = |entry: &&Entry| 2 * of(entry.all) > of(total);
+        let holds = |entry: &&Entry| 2 * of(entry.hoses) > of(total);
         // Such places contain each other.
         let smallest = self
             .entries
@@ -293,10 +271,10 @@ fn is_among(hosts: &[HostId], switches: &[SwitchId], place: Domain) -> bool {
 }
 
 /// What leaves a place and enters it on the ways of VMs to a centre that is inside or not.
-fn across(is_inside: bool, any: Sums, all: Sums, total: Sums) -> Sums {
+fn across(is_inside: bool, inside: Sums, total: Sums) -> Sums {
     match is_inside {
-        false => any,
-        true => [total[1] - all[1], total[0] - all[0]],
+        false => inside,
+        true => [total[1] - inside[1], total[0] - inside[0]],
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) mod spec;
 use crate::ledger::book::Book;
 use crate::ledger::request::{Need, Refusal, Routing};
 use crate::ledger::topology::SwitchId;
-use crate::ledger::trees::{NONE, Shape, Tree};
+use crate::ledger::trees::{Shape, Tree};
 use sketch::{Located, Scratch, Sketch, Stop};
 use spec::Spec;
 use weir_units::HostId;
@@ -113,7 +113,7 @@ impl Search<'_> {
         let wanted: u64 = (0..).zip(self.wanted).map(|(c, n)| slots(c) * u64::from(*n)).sum();
         let host = match self.located.first() {
             Some(first) => {
-                let alone = self.located.iter().all(|vm| vm.host == first.host && vm.other == NONE);
+                let alone = self.located.iter().all(|vm| vm.host == first.host);
                 let held: u64 = self.located.iter().map(|vm| slots(vm.class)).sum();
                 let account = &self.book.hosts[first.host as usize];
                 let may_grow = wanted == 0 || !account.is_closed;

@@ -20,8 +20,6 @@ use weir_units::Rate;
 pub(crate) struct Located {
     pub(crate) class: usize,
     pub(crate) host: u32,
-    /// The other host of a VM that is being migrated, or [`NONE`].
-    pub(crate) other: u32,
 }
 
 /// The link above a host or a switch.
@@ -60,10 +58,8 @@ pub(crate) enum Stop {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     entries: Vec<Entry>,
-    /// Sums over VMs that may be below: entry × width + hose.
-    any: Vec<Sums>,
-    /// The same over VMs that surely are: less, while a VM is being migrated.
-    all: Vec<Sums>,
+    /// Sums over the VMs below: entry × width + hose.
+    below: Vec<Sums>,
     /// Entry of a node of the tree, or [`NONE`].
     of_node: Vec<u32>,
     /// Entry of a host, or [`NONE`].
@@ -132,37 +128,7 @@ impl<'a> Sketch<'a> {
     fn put(&mut self, vm: &Located) -> Result<(), Stop> {
         let first = self.entry_of(vm.host).ok_or(Stop::Route)?;
         self.add(first, vm.class, 1);
-        self.occupy(vm.host, vm.class, 1)?;
-        if vm.other == NONE {
-            return Ok(());
-        }
-        let second = self.entry_of(vm.other).ok_or(Stop::Route)?;
-        self.occupy(vm.other, vm.class, 1)?;
-        // Entries above both hosts surely have it below; the others only perhaps.
-        let above = |mut entry: u32, entries: &[Entry]| {
-            let mut chain = Vec::new();
-            while entry != NONE {
-                chain.push(entry);
-                entry = entries[entry as usize].parent;
-            }
-            chain
-        };
-        let chains = [above(first, &self.scratch.entries), above(second, &self.scratch.entries)];
-        let width = self.spec.width;
-        for &entry in chains[0].iter().filter(|e| !chains[1].contains(e)) {
-            for (hose, floor) in self.spec.floors_of(vm.class).iter().enumerate() {
-                let sum = &mut self.scratch.all[entry as usize * width + hose];
-                (0..2).for_each(|d| sum[d] -= floor[d]);
-            }
-        }
-        for &entry in chains[1].iter().filter(|e| !chains[0].contains(e)) {
-            self.scratch.entries[entry as usize].vms += 1;
-            for (hose, floor) in self.spec.floors_of(vm.class).iter().enumerate() {
-                let sum = &mut self.scratch.any[entry as usize * width + hose];
-                (0..2).for_each(|d| sum[d] += floor[d]);
-            }
-        }
-        Ok(())
+        self.occupy(vm.host, vm.class, 1)
     }
 
     /// Takes slots in this sketch.
@@ -231,8 +197,7 @@ impl<'a> Sketch<'a> {
             vms: 0,
         });
         let sums = self.scratch.entries.len() * self.spec.width;
-        self.scratch.any.resize(sums, [0, 0]);
-        self.scratch.all.resize(sums, [0, 0]);
+        self.scratch.below.resize(sums, [0, 0]);
         self.scratch.entries.len() as u32 - 1
     }
 
@@ -243,10 +208,8 @@ impl<'a> Sketch<'a> {
             self.scratch.entries[at].vms += vms;
             for (hose, floor) in self.spec.floors_of(class).iter().enumerate() {
                 let more = floor.map(|rate| rate * u64::from(vms));
-                for sums in [&mut self.scratch.any, &mut self.scratch.all] {
-                    let sum = &mut sums[at * width + hose];
-                    *sum = [sum[0] + more[0], sum[1] + more[1]];
-                }
+                let sum = &mut self.scratch.below[at * width + hose];
+                *sum = [sum[0] + more[0], sum[1] + more[1]];
             }
             entry = self.scratch.entries[at].parent;
         }
@@ -266,11 +229,10 @@ impl<'a> Sketch<'a> {
         let mut need = [0, 0];
         for hose in 0..width {
             let more = more(hose);
-            let any = self.scratch.any[entry * width + hose];
-            let all = self.scratch.all[entry * width + hose];
-            let inside = [any[0] + more[0], any[1] + more[1]];
+            let below = self.scratch.below[entry * width + hose];
+            let inside = [below[0] + more[0], below[1] + more[1]];
             let total = self.spec.total[hose];
-            let outside = [total[0] - all[0] - more[0], total[1] - all[1] - more[1]];
+            let outside = [total[0] - inside[0], total[1] - inside[1]];
             if self.spec.has_outside && hose + 1 == width {
                 // The other end is the gateway, which takes and sends anything.
                 let below = self.scratch.entries[entry].is_above_gateway;
@@ -413,8 +375,7 @@ fn cut(senders: u64, receivers: u64) -> u64 {
 impl Scratch {
     fn clear(&mut self) {
         self.entries.clear();
-        self.any.clear();
-        self.all.clear();
+        self.below.clear();
         for node in self.nodes.drain(..) {
             self.of_node[node as usize] = NONE;
         }
