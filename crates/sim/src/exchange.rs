@@ -18,6 +18,7 @@ use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::VecDeque;
 use std::iter::Peekable;
+use weir_model::observed;
 use weir_model::scenario::Sizes;
 use weir_units::{SortedMap, Span, SplitMix64, Time};
 
@@ -116,6 +117,19 @@ pub struct Work {
     pub last: Time,
     /// Duration of each, in the order of their ends.
     pub times: Vec<Span>,
+}
+
+impl Work {
+    /// The same as every world tells it.
+    pub(crate) fn rounded(&self) -> observed::Work {
+        let (due, done, last) = (self.due, self.done, self.last.since(Time::ZERO));
+        let mut told = observed::Work { due, done, last, ..observed::Work::default() };
+        for took in &self.times {
+            // A histogram that grows by itself takes every value.
+            told.times.record(took.as_nanos().max(1)).expect("it grows");
+        }
+        told
+    }
 }
 
 /// One traffic entry.

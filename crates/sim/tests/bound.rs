@@ -32,7 +32,8 @@ fn record(scenario: &Scenario, mechanism: &str) -> Record {
 fn rate(scenario: &Scenario, record: &Record, group: &str, from: f64, to: f64) -> f64 {
     let sample = scenario.sample.as_secs_f64();
     let samples = (from / sample).round() as usize..(to / sample).round() as usize;
-    let flows = scenario.traffic.iter().zip(&record.flows).filter(|(of, _)| of.group == group);
+    let flows =
+        scenario.traffic.iter().zip(&record.observed.flows).filter(|(of, _)| of.group == group);
     let octets: u64 = flows.flat_map(|(_, flow)| &flow.octets[samples.clone()]).sum();
     octets as f64 * 8.0 / (to - from) / 1e6 * 1514.0 / 1448.0
 }
@@ -63,7 +64,7 @@ fn a_tenant_with_a_queue_has_the_link_and_two_others_have_their_floors_at_once()
             assert!(rate >= 0.97 * 300.0, "{group} has {rate:.0} Mbit/s from {from} s on");
         }
     }
-    assert_eq!(record.unbound, Some(0), "no packet met a port without its queue");
+    assert_eq!(record.observed.unbound, Some(0), "no packet met a port without its queue");
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn tenants_of_a_fat_tree_stay_on_their_trees() {
     let file = File::parse("tree.yaml", text, &[]).unwrap_or_else(|e| panic!("{e}"));
     let scenario = file.points().unwrap_or_else(|e| panic!("{e}")).remove(0);
     let record = record(&scenario, LOOP);
-    assert_eq!(record.unbound, Some(0), "octets off the trees, or before their queues");
+    assert_eq!(record.observed.unbound, Some(0), "octets off the trees, or before their queues");
     let a = rate(&scenario, &record, "a", 1.5, 3.0);
     assert!(a > 90.0, "two senders share the receiver's link, whole: {a:.0} Mbit/s");
     // No tenant's packets are on two ways up.
@@ -120,7 +121,7 @@ fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
     let record = record(&scenario, "elasticswitch:floors@static");
     let alone = rate(&scenario, &record, "alone", 1.0, 3.0);
     assert!(alone >= 970.0, "A alone has {alone:.0} Mbit/s");
-    assert_eq!(record.unbound, Some(0));
+    assert_eq!(record.observed.unbound, Some(0));
     scenario.duration = Span::from_secs(2);
     scenario.binding.shared_weight = 0;
     let mechanism = Mechanism::parse("elasticswitch:floors@static").expect("known");

@@ -37,7 +37,7 @@ fn run(scenario: &Scenario, mechanism: &str) -> Record {
 }
 
 fn work(record: &Record, entry: usize) -> &Work {
-    record.flows[entry].work.as_ref().expect("it has beginnings and ends")
+    record.works[entry].as_ref().expect("it has beginnings and ends")
 }
 
 /// The time that a part of all took at most, in ms.
@@ -65,7 +65,7 @@ fn a_request_takes_a_round_trip_and_the_time_of_its_answer() {
     let median = quantile(work(&new, 0), 0.5);
     assert!((12.05..12.15).contains(&median), "{median} ms");
     for record in [kept, new] {
-        let (work, answers) = (work(&record, 0), &record.flows[1]);
+        let (work, answers) = (work(&record, 0), &record.observed.flows[1]);
         assert!(work.due >= 120 && work.due - work.done <= 1, "{work:?}");
         let all: u64 = answers.octets[20..].iter().sum();
         assert!((work.done * 20_000).abs_diff(all) <= 40_000, "{all} octets of {work:?}");
@@ -109,7 +109,7 @@ fn short_flows_arrive_whole_each_on_a_connection_of_its_own() {
         // What begins in the last 20 ms may not be done.
         let until = |end: Span| flows.starts().take_while(move |(at, _)| *at < end);
         let sum = |end: Span| until(end).map(|(_, size)| size.get()).sum::<u64>();
-        let got: u64 = record.flows[entry].octets.iter().sum();
+        let got: u64 = record.observed.flows[entry].octets.iter().sum();
         let (least, most) = (sum(Span::from_millis(9980)), sum(Span::from_secs(10)));
         assert!((least..=most).contains(&got), "{got} of {least} to {most}");
         // A handshake, and half a round trip; three segments.
@@ -147,7 +147,7 @@ fn a_shuffle_ends_when_all_has_arrived() {
     assert!((least..least * 1.25).contains(&last), "{ends:?}, at least {least}");
     for entry in 0..2 {
         assert_eq!((work(&record, entry).due, work(&record, entry).done), (1, 1));
-        assert_eq!(record.flows[entry].octets.iter().sum::<u64>(), 50_000_000);
+        assert_eq!(record.observed.flows[entry].octets.iter().sum::<u64>(), 50_000_000);
     }
 }
 
@@ -173,26 +173,28 @@ fn an_entry_that_stops_sends_nothing_more() {
          - {group: h, from: c, to: s-1, stop: 5s, flows: {rate: 100, size: 9kB}}\n",
     );
     let record = run(&scenario, "none");
-    for flow in &record.flows {
+    for flow in &record.observed.flows {
         assert!(flow.octets[40..50].iter().sum::<u64>() > 0);
         assert_eq!(flow.octets[50..].iter().sum::<u64>(), 0);
     }
-    let links: u64 = record.links.iter().map(|link| link.octets[52..].iter().sum::<u64>()).sum();
+    let links: u64 =
+        record.observed.links.iter().map(|link| link.octets[52..].iter().sum::<u64>()).sum();
     assert_eq!(links, 0, "nor does anybody send again");
 }
 
 #[test]
 fn traffic_within_a_host_takes_no_link_but_its_shaper() {
     let scenario = scenario("    - {group: g, from: c, to: w, tcp: {connections: 1}}\n");
-    let rate =
-        |record: &Record| record.flows[0].octets[50..].iter().sum::<u64>() as f64 * 8.0 / 5.0 / 1e9;
+    let rate = |record: &Record| {
+        record.observed.flows[0].octets[50..].iter().sum::<u64>() as f64 * 8.0 / 5.0 / 1e9
+    };
     let free = run(&scenario, "none");
     assert!((9.0..9.6).contains(&rate(&free)), "{} Gbit/s", rate(&free));
     let shaped = run(&scenario, "elasticswitch:steady");
     // The shaper is the uplink's, for any destination.
     assert!((0.1..0.96).contains(&rate(&shaped)), "{} Gbit/s", rate(&shaped));
     for record in [free, shaped] {
-        assert!(record.links.iter().all(|link| link.octets.iter().sum::<u64>() == 0));
+        assert!(record.observed.links.iter().all(|link| link.octets.iter().sum::<u64>() == 0));
     }
 }
 
@@ -209,7 +211,7 @@ fn spread(ecmp: &str) -> Vec<u64> {
     let scenario = file.points().unwrap_or_else(|e| panic!("{e}")).remove(0);
     let record = run(&scenario, "none");
     assert!(work(&record, 0).done + 5 > work(&record, 0).due, "but for the last ones");
-    let links = scenario.topology.links.iter().zip(record.links.chunks(2));
+    let links = scenario.topology.links.iter().zip(record.observed.links.chunks(2));
     let up = links.filter(|(link, _)| link.name.starts_with("leaf-0-spine"));
     up.map(|(_, ways)| ways.iter().map(|way| way.octets.iter().sum::<u64>()).max().unwrap_or(0))
         .collect()

@@ -25,8 +25,9 @@ fn run(scenario: &Scenario, mechanism: &str, seed: u64) -> Record {
 
 /// Goodput of a group from one moment to another, bit/s.
 fn goodput(scenario: &Scenario, record: &Record, group: &str, from: Span, to: Span) -> f64 {
-    let at = |span: Span| span.div_span(record.sample) as usize;
-    let flows = scenario.traffic.iter().zip(&record.flows).filter(|(t, _)| t.group == group);
+    let at = |span: Span| span.div_span(record.observed.sample) as usize;
+    let flows =
+        scenario.traffic.iter().zip(&record.observed.flows).filter(|(t, _)| t.group == group);
     let octets: u64 = flows.flat_map(|(_, flow)| &flow.octets[at(from)..at(to)]).sum();
     octets as f64 * 8.0 / (to - from).as_secs_f64()
 }
@@ -42,7 +43,9 @@ fn carried(scenario: &Scenario, record: &Record, link: &str, from: Span) -> u64 
     let name = |index: &usize| LinkDir::from_index(*index).name(&scenario.topology);
     let index = all.clone().find(|index| name(index) == link);
     let index = index.unwrap_or_else(|| panic!("{link}: {:?}", all.map(|i| name(&i))));
-    record.links[index].octets[from.div_span(record.sample) as usize..].iter().sum()
+    record.observed.links[index].octets[from.div_span(record.observed.sample) as usize..]
+        .iter()
+        .sum()
 }
 
 const SHORT: [(&str, &str); 2] = [("duration", "400ms"), ("warmup", "200ms")];
@@ -137,7 +140,7 @@ fn without_feedback_nobody_is_limited_and_with_half_of_it_all_are() {
         let scenario = load("fig01.yaml", if loss == "0" { &set[..3] } else { &set });
         let record = run(&scenario, "eyeq", 1);
         parts.push(mean(&scenario, &record, "f1") / 1.8e9 * 1514.0 / 1448.0);
-        assert_eq!(record.control.is_some(), loss != "0");
+        assert_eq!(record.observed.control.is_some(), loss != "0");
     }
     assert!((parts[0] - 1.0).abs() < 0.1 && (parts[1] - 1.0).abs() < 0.15, "{parts:?}");
     assert!(parts[2] > 1.5, "as if there were no mechanism: {parts:?}");
@@ -148,7 +151,7 @@ fn fig02_requests_are_answered_beside_bursts_as_fast_as_without() {
     let p99 = |senders, mechanism| {
         let set = [("duration", "600ms"), ("warmup", "200ms"), ("senders", senders)];
         let record = run(&load("fig02.yaml", &set), mechanism, 1);
-        let work = record.flows[0].work.clone().expect("requests");
+        let work = record.works[0].clone().expect("requests");
         let mut times = work.times;
         times.sort_unstable();
         times[times.len() * 99 / 100].as_secs_f64()

@@ -49,12 +49,12 @@ fn a_timer_that_expired_in_a_pause_is_looked_at_when_the_host_goes_on() {
         |at| fault(at, FaultKind::PauseHost { host: left, until: Span::from_millis(at + 400) });
     scenario.faults = (1..14).map(|number| pause(number * 700)).collect();
     let record = run(&scenario, "none");
-    assert!(record.flows[0].octets[95..].iter().sum::<u64>() > 0, "it goes on");
+    assert!(record.observed.flows[0].octets[95..].iter().sum::<u64>() > 0, "it goes on");
 }
 
 /// Goodput between two instants in tenths of a second, as a part of what the floor gives.
 fn of_floor(record: &Record, from: usize, to: usize) -> f64 {
-    let octets: u64 = record.flows[0].octets[from..to].iter().sum();
+    let octets: u64 = record.observed.flows[0].octets[from..to].iter().sum();
     let floor = Rate::from_mbps(90).as_f64() * 1448.0 / 1514.0;
     octets as f64 * 8.0 / ((to - from) as f64 / 10.0) / floor
 }
@@ -98,7 +98,7 @@ fn one_that_returns_takes_over_without_a_gap_and_borrows_again() {
     let least = windows(&record, 40..100);
     assert!(least > 0.9, "never less than the floor: {least}");
     assert!(of_floor(&record, 90, 100) > 1.5, "{}", of_floor(&record, 90, 100));
-    assert_eq!(record.agent_pairs[left], 2, "it knows both of its pairs' ends");
+    assert_eq!(record.observed.agent_pairs[left], 2, "it knows both of its pairs' ends");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_restart_begins_anew() {
     let least = windows(&record, 40..100);
     assert!(least > 0.9, "{least}");
     assert!(of_floor(&record, 90, 100) > 1.5, "{}", of_floor(&record, 90, 100));
-    assert_eq!(record.agent_pairs[left], 2);
+    assert_eq!(record.observed.agent_pairs[left], 2);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn what_a_source_should_have_sent_while_its_host_stood_still_is_not_sent() {
     let until = Span::from_millis(3001);
     scenario.faults = vec![fault(2000, FaultKind::PauseHost { host, until })];
     let record = run(&scenario, "none");
-    let sent = &record.flows[1].octets;
+    let sent = &record.observed.flows[1].octets;
     let usual = sent[10..20].iter().sum::<u64>();
     assert!(usual > 0 && sent[21..30].iter().sum::<u64>() == 0, "{sent:?}");
     let after = sent[31..41].iter().sum::<u64>();

@@ -24,9 +24,10 @@ fn param(scenario: &Scenario, name: &str) -> f64 {
 /// Goodput of the entries whose names begin with `group` between two times in seconds, Mbit/s of
 /// full frames, as the scenario states it (without its scale).
 fn mbps(scenario: &Scenario, record: &Record, group: &str, from: f64, to: f64) -> f64 {
-    let sample = record.sample.as_secs_f64();
+    let sample = record.observed.sample.as_secs_f64();
     let (first, last) = ((from / sample) as usize, (to / sample) as usize);
-    let flows = record.flows.iter().zip(&scenario.traffic).filter(|(_, t)| t.group == group);
+    let flows =
+        record.observed.flows.iter().zip(&scenario.traffic).filter(|(_, t)| t.group == group);
     let octets: u64 = flows.map(|(f, _)| f.octets[first..last].iter().sum::<u64>()).sum();
     octets as f64 * 8.0 / (to - from) * 1514.0 / 1448.0 / scenario.scale / 1e6
 }

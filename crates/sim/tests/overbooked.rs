@@ -32,7 +32,7 @@ fn worst(preset: &str, seed: u64) -> f64 {
     let floors = [24.0, 24.0, 24.0, 30.0, 30.0, 30.0];
     let fit = 100.0 / floors.iter().sum::<f64>();
     let mbps = |octets: &[u64]| octets.iter().sum::<u64>() as f64 * 8.0 / 1e6;
-    let parts = record.flows.iter().zip(floors).map(|(flow, floor)| {
+    let parts = record.observed.flows.iter().zip(floors).map(|(flow, floor)| {
         let seconds = (flow.octets.len() - 30) as f64 / 10.0;
         mbps(&flow.octets[30..]) / seconds / (floor * fit * 1448.0 / 1514.0)
     });

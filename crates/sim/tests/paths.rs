@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicBool;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::mechanism::Draft;
+use weir_model::observed::ObservedFlow;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, File, Mechanism, Scenario, Traffic};
 use weir_sim::PairLook;
-use weir_sim::scenario::{Failure, FlowRecord, Record, Run, Setup, play};
+use weir_sim::scenario::{Failure, Record, Run, Setup, play};
 use weir_units::Span;
 
 fn scenario(duration: &str) -> Scenario {
@@ -24,11 +25,12 @@ fn run(scenario: &Scenario, mechanism: &str, seed: u64) -> Result<Record, Failur
 
 /// Goodput of X and of Z from `from` on, as a part of what their floors give full frames.
 fn of_floors(scenario: &Scenario, record: &Record, from: Span) -> [f64; 2] {
-    let first = from.div_span(record.sample) as usize;
+    let first = from.div_span(record.observed.sample) as usize;
     let seconds = (scenario.duration - from).as_secs_f64();
     [("x", 1472.0), ("z", 1448.0)].map(|(group, payload)| {
-        let mine = |(traffic, _): &(&Traffic, &FlowRecord)| traffic.group == group;
-        let flows: Vec<_> = scenario.traffic.iter().zip(&record.flows).filter(mine).collect();
+        let mine = |(traffic, _): &(&Traffic, &ObservedFlow)| traffic.group == group;
+        let flows: Vec<_> =
+            scenario.traffic.iter().zip(&record.observed.flows).filter(mine).collect();
         let octets: u64 = flows.iter().flat_map(|(_, flow)| &flow.octets[first..]).sum();
         let floor = scenario.vms[flows[0].0.from].floor_out.as_f64() * payload / 1514.0;
         octets as f64 * 8.0 / seconds / floor
@@ -70,8 +72,8 @@ spec:
     let file = File::parse("turns.yaml", text, &[]).expect("sound");
     let scenario = file.points().expect("sound").remove(0);
     let record = run(&scenario, "elasticswitch:steady", 1).expect("playable");
-    let first = scenario.warmup.div_span(record.sample) as usize;
-    let octets: u64 = record.flows[0].octets[first..].iter().sum();
+    let first = scenario.warmup.div_span(record.observed.sample) as usize;
+    let octets: u64 = record.observed.flows[0].octets[first..].iter().sum();
     let rate = octets as f64 * 8.0 / 2.0 * 1514.0 / 1472.0;
     assert!(rate >= 0.95 * 45e6, "{rate}");
 }
@@ -112,11 +114,11 @@ fn floors_hold_again_after_a_vm_came_back_and_nothing_stays_of_one_that_went() {
     let parts = of_floors(&scenario, &record, Span::from_secs(18));
     assert!(parts.iter().all(|part| *part > 0.95), "{parts:?}");
     // Of a pair with several paths there is one; TCP has one back, too.
-    assert_eq!(record.agent_pairs, [1, 1, 2, 2]);
+    assert_eq!(record.observed.agent_pairs, [1, 1, 2, 2]);
     scenario.faults.truncate(1);
     let gone = run(&scenario, "elasticswitch:steady-paths", 1).expect("playable");
     assert_eq!(of_floors(&scenario, &gone, Span::from_secs(18))[0].to_bits(), 0);
-    assert_eq!(gone.agent_pairs, [0, 0, 2, 2]);
+    assert_eq!(gone.observed.agent_pairs, [0, 0, 2, 2]);
 }
 
 /// The global view has one pair, however many paths it has.

@@ -34,7 +34,7 @@ fn run(scenario: &Scenario, mechanism: &str) -> Record {
 
 /// Goodput of a sender between two instants in tenths of a second, Mbit/s on the wire.
 fn rate(record: &Record, sender: usize, from: usize, to: usize) -> f64 {
-    let octets: u64 = record.flows[sender].octets[from..to].iter().sum();
+    let octets: u64 = record.observed.flows[sender].octets[from..to].iter().sum();
     octets as f64 * 8.0 / 1e6 * 1514.0 / 1472.0 / ((to - from) as f64 / 10.0)
 }
 
@@ -53,7 +53,7 @@ fn a_vm_that_goes_leaves_its_part_to_others_and_has_it_again_when_it_comes() {
     }
     // The sender's agent has its pair and that of the way back; so has the receiver's, of both.
     let record = run(&scenario, "elasticswitch:steady");
-    assert_eq!(record.agent_pairs, [1, 1, 2]);
+    assert_eq!(record.observed.agent_pairs, [1, 1, 2]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_receiver_that_goes_takes_all_pairs_along() {
     let record = run(&gone, "elasticswitch:steady");
     assert!(rate(&record, 0, 20, 30) > 19.0);
     assert_eq!([0, 1].map(|sender| rate(&record, sender, 31, 90)), [0.0; 2]);
-    assert_eq!(record.agent_pairs, [0; 3], "also where somebody still sends to it");
+    assert_eq!(record.observed.agent_pairs, [0; 3], "also where somebody still sends to it");
     let back =
         scenario(&[(3000, FaultKind::StopVm { vm: D }), (4000, FaultKind::StartVm { vm: D })]);
     let record = run(&back, "elasticswitch:steady");
@@ -119,12 +119,15 @@ fn a_floor_holds_while_neighbours_come_and_go_and_it_is_the_same_each_time() {
     let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
     let scenario = file.points().expect("sound").remove(0);
     let record = run(&scenario, "elasticswitch:steady");
-    let octets: u64 = record.flows[0].octets[50..].iter().sum();
+    let octets: u64 = record.observed.flows[0].octets[50..].iter().sum();
     let part = octets as f64 * 8.0 / 15.0 / (90e6 * 1448.0 / 1514.0);
     assert!(part >= 0.95, "X has {part} of its floor");
     // X's and the guests' pairs, and ten greedy ones: there, and of their ACKs.
-    assert!(record.agent_pairs.iter().all(|pairs| *pairs <= 2 * (1 + 4 + 10)), "{record:?}");
-    let guests: u64 = record.flows[1..5].iter().flat_map(|flow| &flow.octets[50..]).sum();
+    assert!(
+        record.observed.agent_pairs.iter().all(|pairs| *pairs <= 2 * (1 + 4 + 10)),
+        "{record:?}"
+    );
+    let guests: u64 = record.observed.flows[1..5].iter().flat_map(|flow| &flow.octets[50..]).sum();
     assert!(guests > 0, "they are back each time");
     assert_eq!(run(&scenario, "elasticswitch:steady"), record);
 }

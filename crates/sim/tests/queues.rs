@@ -23,7 +23,8 @@ fn run(scenario: &Scenario, mechanism: &str) -> Record {
 
 /// Mbit/s of payload after the warmup of a group.
 fn goodput(scenario: &Scenario, record: &Record, group: &str) -> f64 {
-    let flows = scenario.traffic.iter().zip(&record.flows).filter(|(of, _)| of.group == group);
+    let flows =
+        scenario.traffic.iter().zip(&record.observed.flows).filter(|(of, _)| of.group == group);
     let octets: u64 = flows.flat_map(|(_, flow)| &flow.octets[20..80]).sum();
     octets as f64 * 8.0 / SECONDS / 1e6
 }
@@ -60,8 +61,8 @@ fn a_flood_of_the_same_pair_leaves_tcp_room_there_and_its_floor_back() {
 
 /// The 99th percentile of a group's requests, in milliseconds.
 fn p99(scenario: &Scenario, record: &Record, group: &str) -> f64 {
-    let flows = scenario.traffic.iter().zip(&record.flows).filter(|(of, _)| of.group == group);
-    let work = flows.filter_map(|(_, flow)| flow.work.as_ref());
+    let works = scenario.traffic.iter().zip(&record.works).filter(|(of, _)| of.group == group);
+    let work = works.filter_map(|(_, work)| work.as_ref());
     let mut times: Vec<u64> =
         work.flat_map(|work| &work.times).map(|time| time.as_nanos()).collect();
     times.sort_unstable();

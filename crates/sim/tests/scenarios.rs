@@ -44,8 +44,8 @@ fn reservations(scenario: &Scenario) -> Vec<(PairId, Rate)> {
 
 /// Goodput of a traffic entry after the warmup, as a part of what X's floor gives a full frame.
 fn of_floor(scenario: &Scenario, record: &Record, entry: usize) -> f64 {
-    let from = scenario.warmup.div_span(record.sample) as usize;
-    let octets: u64 = record.flows[entry].octets[from..].iter().sum();
+    let from = scenario.warmup.div_span(record.observed.sample) as usize;
+    let octets: u64 = record.observed.flows[entry].octets[from..].iter().sum();
     let seconds = (scenario.duration - scenario.warmup).as_secs_f64();
     let floor = scenario.vms[scenario.traffic[0].to].floor_in.as_f64() * 1448.0 / 1514.0;
     octets as f64 * 8.0 / seconds / floor
@@ -74,7 +74,7 @@ fn fig05_x_keeps_its_floor_against_ten_tcp_senders() {
 fn guests_that_time_out_together_do_not_do_so_for_ever() {
     for seed in 1..=3 {
         let record = run(&of_senders("fig05.yaml", "300", "30s"), "none", seed);
-        let all: Vec<u64> = record.flows.iter().map(|f| f.connections[0]).collect();
+        let all: Vec<u64> = record.observed.flows.iter().map(|f| f.connections[0]).collect();
         let silent = all.iter().filter(|octets| **octets == 0).count();
         let x = all[0] as f64 / all.iter().sum::<u64>() as f64 * all.len() as f64;
         let seen = format!("seed {seed}: {silent} silent, X has {x} of its share, {}", jain(&all));
@@ -92,8 +92,8 @@ fn an_agent_is_there_before_the_first_packet() {
         let set = [("floor".to_owned(), "45Mbit".to_owned())];
         let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
         let record = run(&file.points().expect("sound")[0], "elasticswitch:steady", seed);
-        assert_eq!(record.links[0].drops[0], 0, "seed {seed}");
-        let carried: u64 = record.links[0].octets[50..].iter().sum();
+        assert_eq!(record.observed.links[0].drops[0], 0, "seed {seed}");
+        let carried: u64 = record.observed.links[0].octets[50..].iter().sum();
         assert!(carried as f64 * 8.0 / 25.0 > 0.5 * 200e6, "seed {seed}: {carried}");
     }
 }
@@ -108,8 +108,8 @@ fn without_protection_x_starves() {
     let scenario = point("fig06.yaml");
     let record = run(&scenario, "none", 1);
     assert!(of_floor(&scenario, &record, 0) < 0.05);
-    assert!(record.links.iter().flat_map(|link| &link.drops).sum::<u64>() > 1000);
-    assert_eq!(record.losses_reported, None);
+    assert!(record.observed.links.iter().flat_map(|link| &link.drops).sum::<u64>() > 1000);
+    assert_eq!(record.observed.losses_reported, None);
 }
 
 /// Sources of equal rates at links that they fill exactly would else keep the order of their first
@@ -117,7 +117,8 @@ fn without_protection_x_starves() {
 #[test]
 fn nobody_is_locked_out_for_ever_by_three_hundred_sources() {
     let record = run(&of_senders("fig06.yaml", "300", "20s"), "none", 1);
-    let all: Vec<u64> = record.flows.iter().map(|flow| flow.octets[50..].iter().sum()).collect();
+    let all: Vec<u64> =
+        record.observed.flows.iter().map(|flow| flow.octets[50..].iter().sum()).collect();
     assert!(all.iter().all(|octets| *octets > 0), "{all:?}");
     assert!(jain(&all[1..]) > 0.7, "Jain's index of Y is {}", jain(&all[1..]));
 }
@@ -125,7 +126,8 @@ fn nobody_is_locked_out_for_ever_by_three_hundred_sources() {
 #[test]
 fn two_sources_that_each_fill_the_link_share_it() {
     let record = run(&of_senders("fig06.yaml", "2", "10s"), "none", 1);
-    let all: Vec<u64> = record.flows.iter().map(|flow| flow.octets[50..].iter().sum()).collect();
+    let all: Vec<u64> =
+        record.observed.flows.iter().map(|flow| flow.octets[50..].iter().sum()).collect();
     assert!(jain(&all[1..]) > 0.95, "{all:?}");
 }
 
@@ -201,8 +203,9 @@ fn traffic_that_stops_leaves_the_link_to_others() {
         traffic.stop = weir_units::Span::from_secs(2);
     }
     let record = run(&scenario, "none", 1);
-    let from =
-        |entry: usize, sample: usize| -> u64 { record.flows[entry].octets[sample..].iter().sum() };
+    let from = |entry: usize, sample: usize| -> u64 {
+        record.observed.flows[entry].octets[sample..].iter().sum()
+    };
     assert!((1..11).all(|entry| from(entry, 10) > 0 && from(entry, 30) == 0));
     let goodput = from(0, 30) as f64 * 8.0;
     assert!(goodput > 0.9 * 200e6, "{goodput}");
@@ -218,13 +221,15 @@ fn red_on_a_link_keeps_its_queue_short() {
     core.queueing.ecn = None;
     core.queueing.red =
         Some(weir_model::scenario::Red { min, max, probability: 0.02, weight: 0.002 });
-    let drops = |record: &Record| -> u64 { record.links.iter().flat_map(|link| &link.drops).sum() };
+    let drops = |record: &Record| -> u64 {
+        record.observed.links.iter().flat_map(|link| &link.drops).sum()
+    };
     let with = run(&scenario, "none", 1);
     assert!(drops(&with) > 1000, "early: {}", drops(&with));
-    let carried: u64 = with.links[0].octets[50..].iter().sum();
+    let carried: u64 = with.observed.links[0].octets[50..].iter().sum();
     assert!(carried as f64 * 8.0 / 5.0 > 0.97 * 200e6, "{carried}");
     // The first of these flows has CUBIC and the others too: only capable packets would be marked.
-    assert_eq!(with.links.iter().flat_map(|link| &link.marks).sum::<u64>(), 0);
+    assert_eq!(with.observed.links.iter().flat_map(|link| &link.marks).sum::<u64>(), 0);
 }
 
 /// Every host of a fat tree sends to another at 95 % of its rate.
@@ -252,7 +257,8 @@ fn permutation(ecmp: &str, oversubscription: u32) -> (Scenario, Record) {
 
 #[test]
 fn a_fat_tree_carries_a_permutation_by_packet_and_not_all_of_it_by_flow() {
-    let goodput = |record: &Record, flow: usize| record.flows[flow].octets[1] as f64 * 80.0;
+    let goodput =
+        |record: &Record, flow: usize| record.observed.flows[flow].octets[1] as f64 * 80.0;
     let parts = |(_, record): &(Scenario, Record)| -> Vec<f64> {
         (0..16).map(|flow| goodput(record, flow) / (950e6 * 1472.0 / 1514.0)).collect()
     };
@@ -267,7 +273,7 @@ fn a_fat_tree_carries_a_permutation_by_packet_and_not_all_of_it_by_flow() {
     let quarter = permutation("packet", 4);
     for (number, link) in quarter.0.topology.links.iter().enumerate() {
         if link.name.starts_with("edge") {
-            let carried = quarter.1.links[2 * number].octets[1] as f64 * 80.0;
+            let carried = quarter.1.observed.links[2 * number].octets[1] as f64 * 80.0;
             assert!((carried / 250e6 - 1.0).abs() < 0.01, "{}: {carried}", link.name);
         }
     }
@@ -309,7 +315,7 @@ fn floors_hold_while_messages_are_late_doubled_and_overtaken_and_that_is_counted
         let part = of_floor(point, record, 0);
         assert!(part >= 0.9, "{part} at {:?}", point.point);
     }
-    let control = |n: usize| records[n].control.expect("a fault of this kind");
+    let control = |n: usize| records[n].observed.control.expect("a fault of this kind");
     let calm = control(0);
     assert!(calm.believed > 1000, "{calm:?}");
     // They share full queues with all others.
@@ -323,7 +329,7 @@ fn floors_hold_while_messages_are_late_doubled_and_overtaken_and_that_is_counted
     let all = control(4);
     let part = all.lost as f64 / (all.believed + all.lost) as f64;
     assert!((part - 0.1).abs() < 0.02, "{part}");
-    assert_eq!(run(&points[1], "none", 1).control, None, "nobody speaks");
+    assert_eq!(run(&points[1], "none", 1).observed.control, None, "nobody speaks");
 }
 
 /// A law with other constants is another run; the usual one, given as such, is the same.

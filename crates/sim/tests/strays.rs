@@ -25,11 +25,11 @@ fn run(mechanism: &str) -> Record {
 
 /// Mbit/s on the wire from the second second on: of the pair, and of all others together.
 fn rates(record: &Record) -> (f64, f64) {
-    let octets = |flows: &[weir_sim::scenario::FlowRecord]| -> u64 {
+    let octets = |flows: &[weir_model::observed::ObservedFlow]| -> u64 {
         flows.iter().flat_map(|flow| &flow.octets[10..40]).sum()
     };
     let mbps = |octets: u64| octets as f64 * 8.0 / 3e6 * 1514.0 / 1472.0;
-    (mbps(octets(&record.flows[..1])), mbps(octets(&record.flows[1..])))
+    (mbps(octets(&record.observed.flows[..1])), mbps(octets(&record.observed.flows[1..])))
 }
 
 #[test]

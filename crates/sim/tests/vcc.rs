@@ -21,7 +21,7 @@ fn run(scenario: &Scenario, mechanism: &str, seed: u64) -> Record {
 
 /// Octets after the warmup of each connection of a group.
 fn octets(scenario: &Scenario, record: &Record, group: &str) -> Vec<f64> {
-    let entries = scenario.traffic.iter().zip(&record.flows);
+    let entries = scenario.traffic.iter().zip(&record.observed.flows);
     let ours = entries.filter(|(traffic, _)| traffic.group == group);
     ours.flat_map(|(_, flow)| flow.connections.iter().map(|octets| *octets as f64)).collect()
 }
@@ -43,11 +43,11 @@ fn ratio(scenario: &Scenario, mechanism: &str, one: &str, other: &str) -> f64 {
 }
 
 fn drops(record: &Record) -> u64 {
-    record.links.iter().flat_map(|link| &link.drops).sum()
+    record.observed.links.iter().flat_map(|link| &link.drops).sum()
 }
 
 fn marks(record: &Record) -> u64 {
-    record.links.iter().flat_map(|link| &link.marks).sum()
+    record.observed.links.iter().flat_map(|link| &link.marks).sum()
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn the_window_of_a_translated_guest_is_the_saw_that_it_would_make_itself() {
 fn a_trace_sees_what_a_look_sees_and_changes_nothing() {
     let scenario = load("fig09.yaml", &[("ecn", "0")]);
     let record = run(&scenario, "none+virtual-ecn", 0);
-    let [looks] = &record.flows[0].windows[..] else { panic!("one connection") };
+    let [looks] = &record.observed.flows[0].windows[..] else { panic!("one connection") };
     assert_eq!(looks.len(), 3_500, "each 10 ms of 35 s");
     let traced = looks.iter().filter(|look| look.at > scenario.warmup);
     let traced: Vec<u64> = traced.map(|look| look.cwnd.min(look.shown)).collect();
@@ -159,8 +159,8 @@ fn a_trace_sees_what_a_look_sees_and_changes_nothing() {
     let mut blind = scenario.clone();
     blind.traffic[0].trace = None;
     let unseen = run(&blind, "none+virtual-ecn", 0);
-    assert_eq!((unseen.digest, unseen.links), (record.digest, record.links));
-    assert!(unseen.flows[0].windows.is_empty());
+    assert_eq!((unseen.digest, unseen.observed.links), (record.digest, record.observed.links));
+    assert!(unseen.observed.flows[0].windows.is_empty());
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_translation_stands_beside_agents() {
     }
     let alone = run(&scenario, "elasticswitch:steady", 1);
     let both = run(&scenario, "elasticswitch:steady+virtual-ecn", 1);
-    assert!(both.agent_pairs.iter().sum::<u64>() >= 10);
+    assert!(both.observed.agent_pairs.iter().sum::<u64>() >= 10);
     assert_ne!(both.digest, alone.digest, "it does something");
     // 0.95 of a floor's goodput for four seconds.
     let floor = 0.95 * 900_000.0 * 1448.0 / 1514.0 * 4.0 / 8.0;

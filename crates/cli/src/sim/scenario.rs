@@ -28,7 +28,7 @@ use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_sim::scenario::{Failure, Record, Setup};
 use weir_study::experiment::Screen;
 use weir_study::experiment::{self, Played};
-use weir_study::judge::{self, Observed, ObservedFlow, Work};
+use weir_study::judge::{self, Observed};
 use weir_study::verdict::Outcome;
 use weir_study::world::{Cut, Moment, World};
 use weir_units::Span;
@@ -221,7 +221,7 @@ fn play_one(job: &Job<'_>, bar: &ProgressBar, stop: &AtomicBool) -> Result<Obser
         shown = steps;
     };
     match weir_sim::scenario::play(job.scenario, job.mechanism, &setup, &mut watch, stop) {
-        Ok(record) => Ok(observed(record, job.seed, begin.elapsed().into())),
+        Ok(record) => Ok(observed(record, begin.elapsed().into())),
         Err(Failure::Stopped) => Err(Cut::Stopped),
         Err(error) => Err(Cut::Failed(error.into())),
     }
@@ -237,54 +237,10 @@ fn setup(job: &Job<'_>) -> Result<Setup> {
     })
 }
 
-fn observed(record: Record, seed: u64, wall: Span) -> Observed {
-    let samples = record.flows.first().map_or(0, |flow| flow.octets.len());
+fn observed(record: Record, wall: Span) -> Observed {
     let drops = record.shaper_drops;
     let note = format!("digest {:016x}; {drops} packets found no room in a shaper", record.digest);
-    Observed {
-        world: "sim",
-        seed,
-        sample: record.sample,
-        flows: record
-            .flows
-            .into_iter()
-            .map(|flow| ObservedFlow {
-                octets: flow.octets,
-                connections: flow.connections,
-                work: flow.work.map(work),
-                windows: flow.windows,
-            })
-            .collect(),
-        links: record.links,
-        // Virtual time waits for the machine: it is never too slow.
-        idle: vec![1.0; samples],
-        stolen: vec![0.0; samples],
-        agent_pairs: record.agent_pairs,
-        user_cpu: wall,
-        losses_reported: record.losses_reported,
-        control: record.control,
-        written: record.written,
-        queue_edge: record.queue_edge,
-        queue_core: record.queue_core,
-        unbound: record.unbound,
-        disorder: record.disorder.map(|disorder| (disorder.reordered(), disorder.starved)),
-        packet_hops: record.packet_hops,
-        events: record.events,
-        wall,
-        notes: vec![note],
-        ..Observed::default()
-    }
-}
-
-/// The same as the lab tells it.
-fn work(work: weir_sim::Work) -> Work {
-    let last = work.last.since(weir_units::Time::ZERO);
-    let mut told = Work { due: work.due, done: work.done, last, ..Work::default() };
-    for took in work.times {
-        // A histogram that grows by itself takes every value.
-        told.times.record(took.as_nanos().max(1)).expect("it grows");
-    }
-    told
+    Observed { user_cpu: wall, wall, notes: vec![note], ..record.observed }
 }
 
 /// Runs that have been played, in the order in which they are asked for.

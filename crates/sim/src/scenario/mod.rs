@@ -37,7 +37,8 @@ use crate::world::GuardedView;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::mechanism::{Draft, Refusal};
-use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
+use weir_model::observed::{Observed, ObservedFlow};
+use weir_model::record::{LinkRecord, WrittenRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
@@ -55,55 +56,17 @@ pub struct Setup {
     pub journal: Option<PathBuf>,
 }
 
-/// Raw measurements of a run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A run: what the judge gets, and what only the simulator knows.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Record {
-    /// Width of a sample.
-    pub sample: Span,
-    /// One per traffic entry of the scenario.
-    pub flows: Vec<FlowRecord>,
-    /// Two per link of the scenario: a>b, b>a.
-    pub links: Vec<LinkRecord>,
-    /// Segments that the agents have seen lost, of the pairs that were active at the end; `None`
-    /// without agents, or with a mechanism that does not detect losses.
-    pub losses_reported: Option<u64>,
-    /// Pairs that each agent knew at the end.
-    pub agent_pairs: Vec<u64>,
+    /// What was measured. The caller adds how long it took.
+    pub observed: Observed,
+    /// Requests, short flows and shuffles of each traffic entry, with the exact duration of each.
+    pub works: Vec<Option<Work>>,
     /// Packets that found no room in a host's shaper.
     pub shaper_drops: u64,
-    /// Result of control messages; `None` without agents, and in scenarios whose faults do not
-    /// break messages.
-    pub control: Option<ControlRecord>,
-    /// Control traffic; `None` without agents.
-    pub written: Option<WrittenRecord>,
-    /// Queues of switches' ports before hosts; `None` without a sample after the warmup.
-    pub queue_edge: Option<QueueRecord>,
-    /// The same of ports between switches; `None` also if there are none.
-    pub queue_core: Option<QueueRecord>,
-    /// Octets that carried the code point of a queue to a port without it; `None` if no tenant is bound
-    /// to a queue.
-    pub unbound: Option<u64>,
-    /// What two priorities do to packets, where these have two.
-    pub disorder: Option<Disorder>,
-    /// Links crossed by packets.
-    pub packet_hops: u64,
-    /// Events played.
-    pub events: u64,
     /// Digest of the run.
     pub digest: u64,
-}
-
-/// One traffic entry.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct FlowRecord {
-    /// Application octets received per sample.
-    pub octets: Vec<u64>,
-    /// Application octets of each connection after the warmup.
-    pub connections: Vec<u64>,
-    /// Durations of requests, short flows and shuffles.
-    pub work: Option<Work>,
-    /// Of traffic with a trace: each connection over time.
-    pub windows: Vec<Vec<Windows>>,
 }
 
 /// Reason why a scenario gave no record.
@@ -207,38 +170,22 @@ pub fn play(
         scenario.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Control(_)));
     let pairs = view.as_ref().map_or(0, |view| view.receiving);
     let mut record = sampler.record(view, works, breaks_control);
-    record.written = sim.written().map(|now| WrittenRecord {
+    let observed = &mut record.observed;
+    observed.seed = setup.seed;
+    observed.written = sim.written().map(|now| WrittenRecord {
         octets: now.octets - before.octets,
         reports: now.reports - before.reports,
         offers: now.offers - before.offers,
         pairs,
         over: scenario.duration - scenario.warmup,
     });
-    (record.queue_edge, record.queue_core) = queues.records();
-    record.unbound = mechanism.bound.map(|_| sim.unbound().get());
-    record.disorder = sim.disorder().filter(|_| build::has_priorities(mechanism));
+    (observed.queue_edge, observed.queue_core) = queues.records();
+    observed.unbound = mechanism.bound.map(|_| sim.unbound().get());
+    observed.disorder = sim.disorder().filter(|_| build::has_priorities(mechanism));
     for (entry, seen) in traces.seen() {
-        record.flows[entry].windows = seen;
+        observed.flows[entry].windows = seen;
     }
     Ok(record)
-}
-
-/// What two priorities do to packets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Disorder {
-    /// Packets of pairs that hosts got.
-    pub packets: u64,
-    /// Those that came after a later one of their pair.
-    pub late: u64,
-    /// The longest time for which a queue of a port had packets, and none of them left.
-    pub starved: Span,
-}
-
-impl Disorder {
-    /// The part of packets that came after a later one of their pair.
-    pub fn reordered(&self) -> f64 {
-        self.late as f64 / self.packets.max(1) as f64
-    }
 }
 
 /// Counters of a run at one time.
@@ -277,7 +224,7 @@ struct Sampler<'a> {
     width: Span,
     last: Seen,
     at_warmup: Seen,
-    flows: Vec<FlowRecord>,
+    flows: Vec<ObservedFlow>,
     links: Vec<LinkRecord>,
 }
 
@@ -288,7 +235,7 @@ impl<'a> Sampler<'a> {
             width: scenario.sample,
             at_warmup: begin.clone(),
             last: begin,
-            flows: vec![FlowRecord::default(); scenario.traffic.len()],
+            flows: vec![ObservedFlow::default(); scenario.traffic.len()],
             links: vec![LinkRecord::default(); 2 * scenario.topology.links.len()],
         }
     }
@@ -320,11 +267,15 @@ impl<'a> Sampler<'a> {
         works: Vec<Work>,
         breaks_control: bool,
     ) -> Record {
+        let mut exact = Vec::with_capacity(self.flows.len());
         for (flow, part) in self.flows.iter_mut().zip(&self.plan.entries) {
             flow.connections = self.last.since(&self.at_warmup, part);
-            if let Part::There(number) = part {
-                flow.work = Some(works[*number].clone());
-            }
+            let work = match part {
+                Part::There(number) => Some(&works[*number]),
+                Part::Flows(_) | Part::Back(_) => None,
+            };
+            flow.work = work.map(Work::rounded);
+            exact.push(work.cloned());
         }
         let outcome = &self.last.outcome;
         let mut digest = Digest::new();
@@ -339,22 +290,22 @@ impl<'a> Sampler<'a> {
                 (losses, pairs, shaper_drops, breaks_control.then_some(control))
             }
         };
-        Record {
+        // Virtual time waits for the machine: it is never too slow.
+        let samples = self.flows.first().map_or(0, |flow| flow.octets.len());
+        let observed = Observed {
+            world: "sim",
             sample: self.width,
             flows: self.flows,
             links: self.links,
+            idle: vec![1.0; samples],
+            stolen: vec![0.0; samples],
             losses_reported,
             agent_pairs,
-            shaper_drops,
             control,
-            written: None,
-            queue_edge: None,
-            queue_core: None,
-            unbound: None,
-            disorder: None,
             packet_hops: outcome.packet_hops,
             events: outcome.events,
-            digest: digest.value(),
-        }
+            ..Observed::default()
+        };
+        Record { observed, works: exact, shaper_drops, digest: digest.value() }
     }
 }

@@ -4,7 +4,6 @@ use super::{End, Flow, Sim};
 use crate::host::Written;
 use crate::look::{ConnectionLook, Look};
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
-use crate::scenario::Disorder;
 use crate::tcp::{NEVER, Sender};
 use weir_model::record::ControlRecord;
 use weir_units::{Bytes, Rate, Span, Time};
@@ -64,10 +63,11 @@ impl Sim {
         self.edge.shim.as_ref().map(|shim| shim.written())
     }
 
-    /// What happened to the order of pairs' packets; `None` without agents.
-    pub(crate) fn disorder(&self) -> Option<Disorder> {
+    /// The part of pairs' packets that came after a later one of their pair, and the longest time for which a
+    /// queue of a port had packets and none of them left; `None` without agents.
+    pub(crate) fn disorder(&self) -> Option<(f64, Span)> {
         let (packets, late) = self.edge.shim.as_ref()?.came();
-        Some(Disorder { packets, late, starved: self.net.starved() })
+        Some((late as f64 / packets.max(1) as f64, self.net.starved()))
     }
 
     /// Links crossed by packets so far.
