@@ -15,26 +15,19 @@ use weir_controller::store::redb::RedbStore;
 use weir_controller::store::{Store, StoreError};
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Phase, read};
+use weir_units::SplitMix64;
 
 /// Power cuts of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
 const FEW: u64 = 200;
 const SECTOR: usize = 512;
 const HOSTS: u64 = 6;
 
-/// SplitMix64: all chance of a case comes from its seed.
-struct Random(u64);
+/// All chance of a case comes from its seed.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.next() % n
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -246,7 +239,7 @@ fn begin(state: &mut State, now: Moment) {
 
 /// Plays one power cut. Returns the number of commits before it.
 fn play(seed: u64) -> u64 {
-    let mut random = Random(seed);
+    let mut random = Random(SplitMix64::new(seed));
     let disk = Disk::default();
     let mut store = open(&disk).expect("an empty disk");
     let mut state = State::new(Limits { keep_reservations: 30_000, ..Limits::default() });

@@ -3,46 +3,37 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use weir_core::oracle::{Flow, Hose, PairDemand, World, allocate, hose_max_min};
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{PairId, Rate, SplitMix64, VmId};
 
 const TENANT: u64 = 20;
 const PEERS: u64 = 5;
 const VMS_PER_HOST: u64 = 4;
 const HOSTS_PER_RACK: u64 = 20;
 
-/// SplitMix64: the same network in every run.
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) % below
-}
-
-fn hoses_and_demands(pairs: u64, seed: &mut u64) -> (Vec<Hose>, Vec<PairDemand>) {
+fn hoses_and_demands(pairs: u64, chance: &mut SplitMix64) -> (Vec<Hose>, Vec<PairDemand>) {
     let vms = (pairs / PEERS).next_multiple_of(TENANT);
-    let hose = |seed: &mut u64| {
-        let floor = Rate::from_bps(50_000_000 + random(seed, 100_000_000));
+    let hose = |chance: &mut SplitMix64| {
+        let floor = Rate::from_bps(50_000_000 + chance.next() % 100_000_000);
         Hose { floor_out: floor, floor_in: floor }
     };
-    let hoses = (0..vms).map(|_| hose(seed)).collect();
-    let demand = |i: u64, seed: &mut u64| {
+    let hoses = (0..vms).map(|_| hose(chance)).collect();
+    let demand = |i: u64, chance: &mut SplitMix64| {
         let (src, first) = (i / PEERS, i / PEERS / TENANT * TENANT);
         let dst = first + (src - first + 1 + i % PEERS) % TENANT;
-        let wants = random(seed, 60_000_000);
+        let wants = chance.next() % 60_000_000;
         let pair = PairId::new(VmId(src as u32), VmId(dst as u32));
         PairDemand::of_vms(pair, wants.is_multiple_of(2).then_some(Rate::from_bps(wants)), true)
     };
-    (hoses, (0..pairs).map(|i| demand(i, seed)).collect())
+    (hoses, (0..pairs).map(|i| demand(i, chance)).collect())
 }
 
 /// Links: up and down of each host, then of each rack. Capacities a little above what is owed.
 fn network(pairs: u64) -> World {
-    let mut seed = 1;
-    let (hoses, demands) = hoses_and_demands(pairs, &mut seed);
+    let mut chance = SplitMix64::new(1);
+    let (hoses, demands) = hoses_and_demands(pairs, &mut chance);
     let hosts = (hoses.len() as u64).div_ceil(VMS_PER_HOST);
     let racks = hosts.div_ceil(HOSTS_PER_RACK);
-    let at: Vec<u64> = hoses.iter().map(|_| random(&mut seed, hosts)).collect();
+    let at: Vec<u64> = hoses.iter().map(|_| chance.next() % hosts).collect();
     let path = |pair: PairId| {
         let (a, b) = (at[pair.src.0 as usize], at[pair.dst.0 as usize]);
         let (rack_a, rack_b) = (a / HOSTS_PER_RACK, b / HOSTS_PER_RACK);
@@ -63,7 +54,7 @@ fn network(pairs: u64) -> World {
         flow.path.iter().for_each(|&link| links[link] += flow.owed());
     }
     for link in &mut links {
-        *link = link.mul_ratio(110 + random(&mut seed, 50), 100);
+        *link = link.mul_ratio(110 + chance.next() % 50, 100);
     }
     World { links, flows }
 }

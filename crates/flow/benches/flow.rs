@@ -11,21 +11,17 @@ use std::time::{Duration, Instant};
 use weir_flow::{
     Arrival, FatTree, Floor, Flow, FlowId, Flows, Solver, Tolerance, World, allocate, play,
 };
-use weir_units::{Bytes, Rate, Time};
+use weir_units::{Bytes, Rate, SplitMix64, Time};
 
 const FLOWS: usize = 100_000;
 const EVENTS: usize = 400;
 
-/// SplitMix64: the same network in every run.
-struct Random(u64);
+/// The same network in every run.
+struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, below: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % u64::from(below)) as u32
+        (self.0.next() % u64::from(below)) as u32
     }
 }
 
@@ -73,7 +69,7 @@ fn from_scratch(c: &mut Criterion) {
     let mut group = c.benchmark_group("from scratch");
     group.sample_size(30).measurement_time(Duration::from_secs(6));
     for (kind, name) in KINDS {
-        let mut random = Random(1);
+        let mut random = Random(SplitMix64::new(1));
         let flows: Vec<Flow> = (0..FLOWS).map(|_| flow(tree, kind, &mut random)).collect();
         let flows: Flows = flows.iter().collect();
         group.throughput(Throughput::Elements(FLOWS as u64));
@@ -96,7 +92,7 @@ fn median(times: &mut [Duration]) -> f64 {
 
 fn events(kind: Kind, name: &str) {
     let (tree, world) = tree();
-    let mut random = Random(1);
+    let mut random = Random(SplitMix64::new(1));
     let flows: Vec<Flow> = (0..FLOWS).map(|_| flow(tree, kind, &mut random)).collect();
     let columns: Flows = flows.iter().collect();
     let scratch = |_| {
@@ -153,7 +149,7 @@ fn events(kind: Kind, name: &str) {
 /// Flows of a megabyte that keep each host's link about half busy, for 20 ms.
 fn over_time() {
     let (tree, world) = tree();
-    let mut random = Random(3);
+    let mut random = Random(SplitMix64::new(3));
     let arrivals: Vec<Arrival> = (0..12_800u64)
         .map(|number| Arrival {
             at: Time::from_nanos(number * 1_562),

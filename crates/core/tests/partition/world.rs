@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use weir_core::message::{Backlog, Echo, Offer};
 use weir_core::partition::{Borrowing, PartitionConfig, ReceiveHose, SendHose};
-use weir_units::{Rate, Span, Time, VmId};
+use weir_units::{Rate, Span, SplitMix64, Time, VmId};
 
 pub(crate) const TICK: Span = Span::from_millis(1);
 /// Guarantee partitioning period, in ticks.
@@ -98,7 +98,7 @@ pub(crate) struct World {
     counts: BTreeMap<(usize, usize), Count>,
     flying: BTreeMap<(u64, u64), Message>,
     sequence: u64,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl World {
@@ -122,7 +122,7 @@ impl World {
             counts: BTreeMap::new(),
             flying: BTreeMap::new(),
             sequence: 0,
-            random: seed,
+            random: SplitMix64::new(seed),
         };
         for (i, (out, in_)) in hoses.iter().enumerate() {
             let send = SendHose::new(config.clone(), *out);
@@ -138,12 +138,7 @@ impl World {
     }
 
     fn random(&mut self) -> u64 {
-        // SplitMix64.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.next()
     }
 
     /// As a host of an earlier wire version would say it, if the VM's host is one.

@@ -3,21 +3,18 @@
 use super::*;
 use std::collections::BTreeSet;
 use weir_model::objects::{Phase, Spec};
+use weir_units::SplitMix64;
 
 const HOSTS: u64 = 16;
 const TENANTS: u64 = 6;
 const MIGRATIONS: u32 = 100;
 
-/// SplitMix64: all chance of a case comes from its seed.
-struct Random(u64);
+/// All chance of a case comes from its seed.
+struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+        self.0.next() % n
     }
 
     fn host(&mut self) -> String {
@@ -103,7 +100,7 @@ fn load(world: &mut World, random: &mut Random) {
 
 #[test]
 fn a_hundred_migrations_under_load_touch_nobody_elses_reservation() {
-    let (mut world, mut random) = (cloud(), Random(22));
+    let (mut world, mut random) = (cloud(), Random(SplitMix64::new(22)));
     for _ in 0..150 {
         load(&mut world, &mut random);
     }
