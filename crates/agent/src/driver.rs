@@ -53,8 +53,6 @@ const MAX_PAIRS: u32 = 4096;
 const MAX_FAILED_READS: u32 = 200;
 /// A guardian that ends is replaced, but not in a loop.
 const GUARDIAN_GAP: Span = Span::from_secs(1);
-/// A peer is greeted at most once in this time.
-const GREETING_GAP: Span = Span::from_millis(10);
 
 /// Runs the agent until SIGTERM or SIGINT, then restores the host. What happens to its machine is
 /// recorded in the folder `journal`, if there is one.
@@ -133,7 +131,6 @@ struct Driver {
     hang_up: Arc<AtomicBool>,
     socket: UdpSocket,
     peers: BTreeMap<HostId, SocketAddr>,
-    greeted: BTreeMap<HostId, Time>,
     server: Server,
     guardian: Child,
     started: Time,
@@ -228,7 +225,6 @@ impl Driver {
             hang_up,
             socket,
             peers,
-            greeted: BTreeMap::new(),
             server,
             guardian,
             started: now,
@@ -309,6 +305,8 @@ impl Driver {
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
                 self.tell_of_budgets();
+                // What the heartbeat wants is done now: greetings, and what is tried again.
+                self.carry_out(now);
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -373,13 +371,9 @@ impl Driver {
                     }
                     if self.host.machine().eyeq().is_some() {
                         self.remind(from);
-                    } else if greet {
-                        // Once per life of the peer: the last greeting must not delay this one.
-                        self.greeted.remove(&from);
-                        self.greet(now, from);
                     }
                 }
-                Ok(Opened::Greet(from)) => self.greet(now, from),
+                Ok(Opened::Greet(from)) => self.host.handle(now, Call::Doubted(from)),
                 Err(rejected) => tracing::debug!("dropped a control message: {rejected}"),
             }
         }
@@ -470,8 +464,9 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, tags, meters, windows, offers, messages, events, .. } = work;
-        self.tell_of_events(now, &events);
+        let Work { forgotten, pairs, tags, meters, windows, offers, .. } = work;
+        self.tell_of_events(now, &work.events);
+        work.greetings.into_iter().for_each(|peer| self.greet(peer));
         let mut outcome = Outcome::default();
         // First what is over: its floor is what others are raised by.
         if !forgotten.is_empty()
@@ -498,7 +493,7 @@ impl Driver {
         if let Some(said) = self.overbooking.look(now, self.dataplane.overbooked()) {
             tracing::warn!("{said}");
         }
-        self.post(messages);
+        self.post(work.messages);
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
@@ -547,12 +542,8 @@ impl Driver {
         }
     }
 
-    /// Answers a peer that must prove it is alive; a flood of old recordings is not answered in kind.
-    fn greet(&mut self, now: Time, peer: HostId) {
-        if self.greeted.get(&peer).is_some_and(|at| now.since(*at) < GREETING_GAP) {
-            return;
-        }
-        self.greeted.insert(peer, now);
+    /// A datagram without messages, by which a peer learns of this life.
+    fn greet(&mut self, peer: HostId) {
         let mut datagrams = Vec::new();
         if self.session.greet(peer, &mut datagrams).is_ok() {
             self.send(peer, &mut datagrams);

@@ -270,7 +270,7 @@ impl World {
                 let (floor, ceiling) = (Rate::from_bps(*floor), Rate::from_bps(*ceiling));
                 handle(Input::Adopt(*pair, Setting { floor, ceiling }));
             }
-            Step::Found(pair) => handle(Input::Found(*pair)),
+            Step::Found(pair) => handle(Input::Found(*pair, HostId(pair.src.0 % HOSTS))),
             Step::PeerRestarted(host) => handle(Input::PeerRestarted(HostId(*host))),
             Step::Observed(sent, came) => handle(Input::Observed(&sample(sent, came))),
             Step::PathSample(path, sent, came) => {

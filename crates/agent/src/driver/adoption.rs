@@ -6,7 +6,6 @@
 //! Not here  What the data plane gives up by itself: see its `adoption`.
 
 use super::Driver;
-use std::collections::BTreeSet;
 use weir_core::host::{Call, Input, Setting, Wanted};
 use weir_dataplane::Counters;
 use weir_units::Time;
@@ -26,14 +25,11 @@ impl Driver {
         if let Err(e) = self.dataplane.read(now.as_nanos(), &mut found) {
             tracing::error!("the counters of an earlier agent could not be read: {e}");
         }
-        let mut peers = BTreeSet::new();
-        let directory = &self.setup.host.directory;
         for (pair, _) in &found.rx {
-            peers.extend(directory.get(&pair.src).map(|location| location.host));
-            self.host.handle(now, Call::Input(Input::Found(*pair)));
+            if let Some(at) = self.setup.host.directory.get(&pair.src) {
+                self.host.handle(now, Call::Input(Input::Found(*pair, at.host)));
+            }
         }
-        // They tell what they hold once they believe us.
-        peers.into_iter().for_each(|peer| self.greet(now, peer));
         self.read_counters(now, Wanted::ALL);
     }
 }

@@ -231,7 +231,7 @@ impl Driver {
         waiting.rotate_left(first);
         for host in waiting.into_iter().take(GREETINGS) {
             self.spoken.greeted = Some(host);
-            self.greet(now, host);
+            self.host.handle(now, Call::Doubted(host));
         }
     }
 

@@ -179,7 +179,6 @@ impl Driver {
         let before: Vec<HostId> = self.peers.keys().copied().collect();
         for host in before.iter().filter(|id| !is_same(id)) {
             self.session.remove_peer(*host);
-            self.greeted.remove(host);
         }
         self.peers = peers(next);
         let new =

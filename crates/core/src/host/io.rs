@@ -17,9 +17,10 @@ pub enum Given<O, P> {
     Seen(PairId, Direction),
     /// A pair that an earlier life of this agent left with these levels, still in force.
     Adopt(PairId, Setting),
-    /// A pair that an earlier life of this agent received on. Its sender holds an offer of that life
-    /// and is given until the next partitioning to tell ([`Input::PeerRestarted`] at its host).
-    Found(PairId),
+    /// A pair that an earlier life of this agent received on, and its source's host. That host is greeted, for its
+    /// sender holds an offer of that life, and is given until the next partitioning to tell
+    /// ([`Input::PeerRestarted`] there).
+    Found(PairId, HostId),
     /// A peer's agent has a new life, and is believed: it does not know what its senders here hold.
     PeerRestarted(HostId),
     /// What the data plane has counted and decided: of all pairs of a direction, or of none. Also shows pairs that
@@ -41,7 +42,7 @@ impl Given<Box<Observed>, Box<Policy>> {
         match self {
             Self::Seen(pair, direction) => Given::Seen(*pair, *direction),
             Self::Adopt(pair, setting) => Given::Adopt(*pair, *setting),
-            Self::Found(pair) => Given::Found(*pair),
+            Self::Found(pair, host) => Given::Found(*pair, *host),
             Self::PeerRestarted(host) => Given::PeerRestarted(*host),
             Self::Observed(observed) => Given::Observed(observed),
             Self::Message(host, message) => Given::Message(*host, *message),

@@ -23,6 +23,7 @@
 //! | after a batch of these | write the changes of [`HostMachine::orders`], send what is in the [`Outbox`] |
 
 mod events;
+mod greet;
 mod hoses;
 mod io;
 mod orders;

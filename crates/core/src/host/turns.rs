@@ -1,4 +1,4 @@
-//! Drives a host's machine: the order of calls, retries, adoption, the lease, heartbeats.
+//! Drives a host's machine: the order of calls, retries, adoption, the lease, heartbeats, greetings.
 //!
 //! Problem   An agent and a simulator drive the same machine. If each has its own order of calls and its own retries,
 //!           what was simulated is not what runs, and a recorded run cannot be played again.
@@ -21,7 +21,7 @@
 
 use super::{
     Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Tag, Wanted, Why, WindowShares,
+    Tag, Wanted, Why, WindowShares, greet::Greetings,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -53,6 +53,8 @@ pub enum Happening<O, P> {
     },
     /// What became of the last [`Work`].
     Written(Outcome),
+    /// A message in this peer's name was not believed, or the peer has yet to prove that it lives.
+    Doubted(HostId),
     /// What the data plane had may be lost: all is to be written again.
     Rewrite,
     /// The heartbeat: what found no room is tried again.
@@ -70,6 +72,7 @@ impl Happening<Box<Observed>, Box<Policy>> {
                 Call::Change { policy, strangers: strangers.clone() }
             }
             Self::Written(outcome) => Call::Written(outcome.clone()),
+            Self::Doubted(peer) => Call::Doubted(*peer),
             Self::Rewrite => Call::Rewrite,
             Self::Beat => Call::Beat,
             Self::Look(pair) => Call::Look(*pair),
@@ -109,6 +112,8 @@ pub struct Work {
     pub offers: Vec<(PairId, Option<Rate>)>,
     /// Tags of tenants that changed; `None`: the shared queue.
     pub tags: Vec<(TenantId, Option<Tag>)>,
+    /// Peers to greet, before they are sent anything else.
+    pub greetings: Vec<HostId>,
     /// Messages to peers, sorted by peer.
     pub messages: Vec<(HostId, Message)>,
     /// What changed since the last work, in order: for the log and for people.
@@ -135,6 +140,7 @@ pub struct HostLoop {
     classless: SortedSet<PairId>,
     /// Pairs that an earlier life left a class of, until the first work.
     adopted: SortedSet<PairId>,
+    greetings: Greetings,
 }
 
 impl HostLoop {
@@ -150,6 +156,7 @@ impl HostLoop {
             unwritten_since: None,
             classless: SortedSet::new(),
             adopted: SortedSet::new(),
+            greetings: Greetings::default(),
         })
     }
 
@@ -169,6 +176,15 @@ impl HostLoop {
                     }
                     other => other,
                 };
+                match &input {
+                    // It tells what it holds once it believes this host.
+                    Given::Found(_, peer) => self.greetings.owed(now, *peer),
+                    // EyeQ's agents remind a peer themselves, as often as it asks.
+                    Given::PeerRestarted(peer) if self.machine.eyeq().is_none() => {
+                        self.greetings.owed(now, *peer);
+                    }
+                    _ => {}
+                }
                 self.machine.handle(now, input, &mut self.outbox);
             }
             Call::Change { policy, strangers } => {
@@ -180,7 +196,10 @@ impl HostLoop {
                     self.machine.handle(now, Given::Policy(&without), &mut self.outbox);
                 }
                 self.machine.handle(now, Given::Policy(policy), &mut self.outbox);
+                let is_peer = |host: &HostId| policy.directory.values().any(|at| at.host == *host);
+                self.greetings.retain(is_peer);
             }
+            Call::Doubted(peer) => self.greetings.doubted(now, peer),
             Call::Written(outcome) => self.take_outcome(now, outcome),
             Call::Rewrite => self.machine.orders(now).write_again(),
             Call::Beat => {
@@ -228,6 +247,7 @@ impl HostLoop {
             classes: orders.classes.take_changed(),
             offers: orders.offers.take_changed(),
             tags: orders.tags.take_changed(),
+            greetings: self.greetings.take(),
             messages: self.outbox.take(),
             events: orders.events.take(),
         };

@@ -68,6 +68,8 @@ pub(super) struct Agent {
     host: Kept,
     /// Messages that were taken with the last orders.
     messages: Vec<(HostId, Message)>,
+    /// Peers to greet, taken with them.
+    greetings: Vec<HostId>,
     observed: Observed,
     /// How long after it was decided a level is in force, and what waits for that.
     late: Span,
@@ -82,6 +84,7 @@ impl Agent {
         Self {
             host: Kept::new(host(policy, now), log),
             messages: Vec::new(),
+            greetings: Vec::new(),
             observed: Observed::default(),
             late: policy.law.actuation(),
             decided: VecDeque::new(),
@@ -93,6 +96,7 @@ impl Agent {
     pub(super) fn live_again(&mut self, policy: &Policy, now: Time) {
         self.host.replace(host(policy, now));
         self.messages.clear();
+        self.greetings.clear();
         self.observed.clear();
         self.decided.clear();
         self.at_first = policy.law.at_first(policy.line);
@@ -100,6 +104,11 @@ impl Agent {
 
     pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
         self.host.handle(now, Call::Input(input));
+    }
+
+    /// A letter in this peer's name was not believed.
+    pub(super) fn doubt(&mut self, now: Time, peer: HostId) {
+        self.host.handle(now, Call::Doubted(peer));
     }
 
     /// Another agent's words.
@@ -199,8 +208,10 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work { forgotten, pairs, paths, classes, offers, messages, .. } = self.host.work(now);
-        self.messages.extend(messages);
+        let work = self.host.work(now);
+        let Work { forgotten, pairs, paths, classes, offers, .. } = work;
+        self.messages.extend(work.messages);
+        self.greetings.extend(work.greetings);
         // What a pair has is what its paths have, if it has several.
         let of_pairs = pairs.into_iter().map(|(id, setting)| (id, vec![setting]));
         let settings = of_pairs.chain(paths).collect();
@@ -208,6 +219,11 @@ impl Agent {
         let class = |class| if class == Class::BestEffort { LAST } else { FIRST };
         let classes = classes.into_iter().filter_map(|(vm, of)| Some((vm, class(of?)))).collect();
         Changes { forgotten, settings, classes, offers }
+    }
+
+    /// Peers to greet, before anything is said.
+    pub(super) fn greetings(&mut self) -> Vec<HostId> {
+        std::mem::take(&mut self.greetings)
     }
 
     /// What it has to say: one letter each. A datagram per peer, or several if it is much.

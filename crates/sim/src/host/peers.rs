@@ -7,15 +7,12 @@
 //!           answered by a greeting, and its content is not believed. Lives are counted, so the
 //!           later one is the newer; a session, whose lives are random, wants one proof more.
 //! Promises  No word is believed that was written to an earlier life of its reader.
-//! Not here  When letters are written: see `shim`. EyeQ's feedback between data planes: see
+//! Not here  When a peer is greeted: see `weir_core::host`. When letters are written: see `shim`. EyeQ's feedback between data planes: see
 //!           `letters`.
-//! Source    `weir-wire`'s `peer.rs`; the agent's driver for the gap between greetings.
+//! Source    `weir-wire`'s `peer.rs`.
 
 use super::letters::Letter;
 use weir_units::{HostId, SortedMap};
-
-/// A peer is greeted at most once in this time, ns.
-const GREETING_GAP: u64 = 10_000_000;
 
 /// What one life of an agent knows of its peers.
 #[derive(Debug)]
@@ -33,7 +30,6 @@ struct Peer {
     highest: u64,
     /// A later life that was heard of and is not believed.
     candidate: Option<u32>,
-    greeted_at: Option<u64>,
 }
 
 /// What becomes of a letter.
@@ -66,16 +62,10 @@ impl Peers {
         peer.known.or(peer.candidate)
     }
 
-    /// `host` is greeted now: the life of it that the greeting names.
-    pub(super) fn greet(&mut self, now: u64, host: HostId) -> Option<u32> {
+    /// The life of `host` that a greeting names.
+    pub(super) fn echo_of_greeting(&mut self, host: HostId) -> Option<u32> {
         let peer = self.peer(host);
-        peer.greeted_at = Some(now);
         peer.candidate.or(peer.known)
-    }
-
-    /// Whether the last greeting of `host` is long enough ago for another.
-    pub(super) fn may_greet(&mut self, now: u64, host: HostId) -> bool {
-        self.peer(host).greeted_at.is_none_or(|at| now >= at + GREETING_GAP)
     }
 
     /// Judges a letter, and takes note of it.
@@ -123,7 +113,11 @@ mod tests {
         let mut new = Peers::new(1);
         assert_eq!(new.echo(THEM), None, "a new life knows nobody");
         assert_eq!(new.judge(&letter(0, 2, Some(0))), Verdict::Greet);
-        assert_eq!(new.greet(0, THEM), Some(0), "what was heard shows that this life can hear");
+        assert_eq!(
+            new.echo_of_greeting(THEM),
+            Some(0),
+            "what was heard shows that this life can hear"
+        );
         assert_eq!(new.judge(&letter(0, 4, Some(1))), Verdict::Confirm);
         assert_eq!(new.judge(&letter(0, 3, Some(0))), Verdict::Refuse, "overtaken");
         assert_eq!(new.judge(&letter(0, 5, Some(1))), Verdict::Believe);
@@ -133,7 +127,7 @@ mod tests {
     fn a_new_life_of_a_peer_is_believed_when_it_has_heard_us() {
         let mut peers = Peers::new(0);
         assert_eq!(peers.judge(&letter(1, 5, None)), Verdict::Greet);
-        assert_eq!((peers.echo(THEM), peers.greet(0, THEM)), (Some(0), Some(1)));
+        assert_eq!((peers.echo(THEM), peers.echo_of_greeting(THEM)), (Some(0), Some(1)));
         assert_eq!(
             peers.judge(&letter(0, 4, Some(0))),
             Verdict::Believe,
@@ -142,14 +136,5 @@ mod tests {
         assert_eq!(peers.judge(&letter(1, 6, Some(0))), Verdict::Confirm);
         assert_eq!(peers.judge(&letter(0, 3, Some(0))), Verdict::Refuse, "of its former life");
         assert_eq!(peers.echo(THEM), Some(1));
-    }
-
-    #[test]
-    fn a_peer_is_greeted_once_in_ten_milliseconds() {
-        let mut peers = Peers::new(0);
-        assert!(peers.may_greet(5, THEM));
-        peers.greet(5, THEM);
-        assert!(!peers.may_greet(10_000_004, THEM));
-        assert!(peers.may_greet(10_000_005, THEM));
     }
 }

@@ -362,28 +362,22 @@ impl Shim {
         };
         match verdict {
             Verdict::Refuse => return,
-            Verdict::Greet => {
-                if host.peers.may_greet(net.now, letter.from) {
-                    self.greet(net, letter.to.0, letter.from);
-                }
-                return;
+            Verdict::Greet => host.agent.doubt(now, letter.from),
+            Verdict::Confirm => {
+                host.agent.handle(now, Input::PeerRestarted(letter.from));
+                host.agent.hear(now, letter.from, &letter.words);
             }
-            Verdict::Confirm => host.agent.handle(now, Input::PeerRestarted(letter.from)),
-            Verdict::Believe => {}
-        }
-        host.agent.hear(now, letter.from, &letter.words);
-        if verdict == Verdict::Confirm {
-            self.greet(net, letter.to.0, letter.from);
+            Verdict::Believe => host.agent.hear(now, letter.from, &letter.words),
         }
         self.carry_out(net, letter.to.0);
     }
 
     /// A letter without words: its reader learns of this life, and that it has heard of the reader's.
-    pub(super) fn greet(&mut self, net: &mut Net, number: u32, to: HostId) {
+    fn greet(&mut self, net: &mut Net, number: u32, to: HostId) {
         let from = HostId(number);
         let Some(&hop) = self.ways.get(&(from, to)) else { return };
         let host = &mut self.hosts[number as usize];
-        let echo = host.peers.greet(net.now, to);
+        let echo = host.peers.echo_of_greeting(to);
         let words = Words::Records(Vec::new());
         let letter = Letter { from, to, life: host.lives, echo, number: host.post(to), words };
         self.written.add(&letter);
@@ -409,6 +403,10 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
         let Changes { forgotten, settings, classes, offers } = host.agent.changes(now);
+        for peer in host.agent.greetings() {
+            self.greet(net, number, peer);
+        }
+        let host = &mut self.hosts[number as usize];
         let over = host.levels.is_over(host.floors);
         for (id, direction) in forgotten {
             let Some(&first) = self.numbers.get(&id) else { continue };

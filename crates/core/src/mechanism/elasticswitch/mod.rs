@@ -165,7 +165,7 @@ impl Machine {
             Input::Seen(pair, Direction::Send) => self.seen_sending(now, pair, out),
             Input::Seen(pair, Direction::Receive) => self.seen_receiving(now, pair, out),
             Input::Adopt(pair, setting) => self.adopt(now, pair, setting),
-            Input::Found(pair) => _ = self.insert_receiving(now, pair),
+            Input::Found(pair, _) => _ = self.insert_receiving(now, pair),
             Input::PeerRestarted(host) => self.tell_what_is_held(now, host, out),
             Input::Observed(observed) => {
                 self.sample(now, observed, out);

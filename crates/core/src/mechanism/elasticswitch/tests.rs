@@ -363,7 +363,7 @@ fn a_restarted_receiver_goes_on_with_what_its_senders_tell() {
     let mut config = agent(1).policy;
     config.host = HostId(1);
     let mut receiver = Machine::of(config, now);
-    receiver.handle(now, Input::Found(PAIR), &mut out);
+    receiver.handle(now, Input::Found(PAIR, HostId(1)), &mut out);
     receiver.handle(now, Input::Observed(&sample(1_000_000, 0)), &mut out);
     assert!(out.is_empty(), "it listens before it offers");
     sender.handle(now, Input::PeerRestarted(HostId(2)), &mut out);

@@ -197,7 +197,7 @@ impl Host {
             Input::Policy(policy) => self.repopulate(now, policy),
             Input::Tick => self.tick(now, out),
             // Meters begin anew, and so do the shares that read them.
-            Input::Found(_) | Input::PeerRestarted(_) => {}
+            Input::Found(..) | Input::PeerRestarted(_) => {}
         }
     }
 

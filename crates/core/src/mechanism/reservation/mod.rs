@@ -137,7 +137,7 @@ impl Machine {
             }
             Input::Message(..) => self.counters.misdirected += 1,
             // Whatever an earlier life left, rates are those of the file.
-            Input::Seen(..) | Input::Adopt(..) | Input::Found(_) => {}
+            Input::Seen(..) | Input::Adopt(..) | Input::Found(..) => {}
             Input::PeerRestarted(_) | Input::Tick => {}
         }
     }

@@ -10,7 +10,7 @@ use crate::net::Net;
 use crate::packet::{Kind, Packet};
 use crate::tcp::NEVER;
 use weir_core::host::Input;
-use weir_units::{HostId, SortedSet};
+use weir_units::HostId;
 
 impl Shim {
     /// A host's agent is killed, and maybe its guardian in the same moment.
@@ -29,7 +29,6 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         host.live_again(net.now);
         let now = host.clock(net.now);
-        let mut peers = SortedSet::new();
         let sends: Vec<&Pair> = host.sends.iter().map(|pair| &self.pairs[*pair as usize]).collect();
         for paths in sends.chunk_by(|a, b| a.id == b.id) {
             let leaves = paths.iter().filter_map(|path| path.sending.leaf);
@@ -40,14 +39,9 @@ impl Shim {
         for pair in &host.receives {
             let pair = &self.pairs[*pair as usize];
             if pair.receives {
-                peers.insert(pair.from);
-                host.agent.handle(now, Input::Found(pair.id));
+                host.agent.handle(now, Input::Found(pair.id, HostId(pair.from)));
             }
         }
-        for peer in peers {
-            self.greet(net, number, HostId(peer));
-        }
-        let host = &mut self.hosts[number as usize];
         host.count(&mut self.pairs, net.now, self.window);
         self.carry_out(net, number);
     }
