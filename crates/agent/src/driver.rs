@@ -621,17 +621,14 @@ impl Driver {
             renewed: self.renewed,
             lease: Span::from(weir_dataplane::guardian::LEASE),
             overbooked: self.dataplane.overbooked(),
+            changed: self.changes.last(pair),
+            next: self.host.machine().next_deadline(),
         };
         match self.host.pair(now, pair) {
             Some(view) => {
                 let mut told = explain::explain(&view, names, &facts);
                 let observing = "observing: nothing is enforced, this is what would be";
                 told.reasons.extend(self.setup.observes().then(|| observing.to_owned()));
-                told.reasons.extend(self.changes.explain(now, pair));
-                told.reasons.extend(self.host.machine().next_deadline().map(|(at, why)| {
-                    let wait = at.since(now).as_secs_f64() * 1e3;
-                    format!("The machine looks again in {wait:.1} ms: {why}.")
-                }));
                 told.reasons.extend(self.explain_queue(src, dst));
                 told.reasons.extend(self.why_unenforced(&[src, dst]));
                 told.reasons.extend(self.explain_translations(&[src, dst]));

@@ -5,13 +5,13 @@
 //! Approach  One publisher beside the orders, which every mechanism has. The driver takes events with the work, so a
 //!           journal has them, too.
 //! Promises  Bounded: an event without room is counted. Nothing is decided by events.
-//! Not here  Words for people: see `weir-agent`. Single paths of a pair, which have no events.
+//! Not here  Sentences of `weir explain`: see [`crate::mechanism::explain`].
 
 use super::Direction;
 use crate::rate::Phase;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weir_units::PairId;
+use weir_units::{PairId, PathId, Rate};
 
 /// Events that may wait for the driver. A driver takes them after every batch of calls, in which one event per pair
 /// is much.
@@ -28,18 +28,38 @@ pub enum Event {
     Phase {
         /// Which pair.
         pair: PairId,
+        /// Which of its paths, if it has several.
+        path: Option<PathId>,
         /// The phase it was in.
         from: Phase,
         /// The phase it is in.
         to: Phase,
     },
+    /// EyeQ: the limit of a pair that sends from here is another. Further words of its receiver change the limit
+    /// with every few packets: they are no events.
+    Limit(PairId, Rate, Limited),
+}
+
+/// Why a limit is another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Limited {
+    /// The receiver spoke, and the pair had no limit.
+    First,
+    /// The receiver is silent.
+    Halved,
 }
 
 impl Event {
+    /// Whether a law did it, so that it is a reason of the pair's rate.
+    pub const fn is_of_law(&self) -> bool {
+        matches!(self, Self::Phase { .. } | Self::Limit(..))
+    }
+
     /// The pair that it is about.
     pub const fn pair(&self) -> PairId {
         match self {
             Self::Began(pair, _) | Self::Ended(pair, _) | Self::Phase { pair, .. } => *pair,
+            Self::Limit(pair, ..) => *pair,
         }
     }
 }
@@ -53,7 +73,16 @@ impl fmt::Display for Event {
         match self {
             Self::Began(pair, direction) => write!(f, "{pair} {}", end(direction)),
             Self::Ended(pair, direction) => write!(f, "{pair} {} no more", end(direction)),
-            Self::Phase { pair, from, to } => write!(f, "{pair} goes from {from} to {to}"),
+            Self::Phase { pair, path: None, from, to } => {
+                write!(f, "{pair} goes from {from} to {to}")
+            }
+            Self::Phase { pair, path: Some(path), from, to } => {
+                write!(f, "{pair} goes from {from} to {to} on {path}")
+            }
+            Self::Limit(pair, rate, Limited::First) => write!(f, "{pair} is limited to {rate}"),
+            Self::Limit(pair, rate, Limited::Halved) => {
+                write!(f, "{pair} is limited to {rate}, by half: its receiver is silent")
+            }
         }
     }
 }
@@ -76,9 +105,14 @@ impl Events {
     }
 
     /// The only way to tell of a phase: none if it is the same.
-    pub(crate) fn entered(&mut self, pair: PairId, from: Phase, to: Phase) {
+    pub(crate) fn entered(
+        &mut self,
+        pair: PairId,
+        path: Option<PathId>,
+        (from, to): (Phase, Phase),
+    ) {
         if from != to {
-            self.tell(Event::Phase { pair, from, to });
+            self.tell(Event::Phase { pair, path, from, to });
         }
     }
 

@@ -33,7 +33,7 @@ mod turns;
 mod windows;
 
 pub use crate::outbox::Outbox;
-pub use events::{Event, Events};
+pub use events::{Event, Events, Limited};
 pub use hoses::{HoseKey, Ties, shared};
 pub use io::{
     Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Timed,

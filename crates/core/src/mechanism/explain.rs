@@ -7,7 +7,7 @@
 //! Not here  Reasons that a data plane has: programs that are missing, translations, budgets.
 
 use crate::classes::Overbooked;
-use crate::host::Setting;
+use crate::host::{Event, Limited, Setting, Why};
 use std::fmt;
 use weir_units::{HoseId, Rate, Span, Time};
 
@@ -26,6 +26,10 @@ pub struct Facts {
     pub lease: Span,
     /// Floors beyond the uplink, if they are.
     pub overbooked: Option<Overbooked>,
+    /// The last change of the pair's law ([`Event::is_of_law`]), if there was any.
+    pub changed: Option<(Time, Event)>,
+    /// When the machine looks again, and why.
+    pub next: Option<(Time, Why)>,
 }
 
 /// The names of a pair's VMs, and of its hose.
@@ -116,6 +120,32 @@ impl Facts {
         format!("{:.2} s ago", self.now.since(at).as_secs_f64())
     }
 
+    /// What happened to the pair last, and what comes next.
+    pub(super) fn course(&self, reasons: &mut Vec<String>) {
+        if let Some((at, event)) = self.changed {
+            let ago = self.ago(at);
+            reasons.extend(match event {
+                Event::Phase { path: None, from, to, .. } => {
+                    Some(format!("It went from {from} to {to} {ago}."))
+                }
+                Event::Phase { path: Some(path), from, to, .. } => {
+                    Some(format!("On {path} it went from {from} to {to} {ago}."))
+                }
+                Event::Limit(_, rate, Limited::First) => {
+                    Some(format!("Its first limit came {ago}: {rate}."))
+                }
+                Event::Limit(_, rate, Limited::Halved) => Some(format!(
+                    "Its receiver was silent, so its limit was halved to {rate} {ago}."
+                )),
+                Event::Began(..) | Event::Ended(..) => None,
+            });
+        }
+        reasons.extend(self.next.map(|(at, why)| {
+            let wait = at.since(self.now).as_secs_f64() * 1e3;
+            format!("The machine looks again in {wait:.1} ms: {why}.")
+        }));
+    }
+
     /// Whether the uplink holds the floor, and whether what was decided is in force.
     pub(super) fn in_force(&self, decided: Setting, reasons: &mut Vec<String>) {
         let floor = decided.floor;
@@ -138,4 +168,44 @@ impl Facts {
 /// The ending of a noun of which there are `count`.
 pub(super) const fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Phase;
+    use weir_units::{PairId, PathId, VmId};
+
+    #[test]
+    fn the_last_change_is_told_with_its_time_and_so_is_what_comes_next() {
+        let pair = PairId::new(VmId(1), VmId(2));
+        let (from, to) = (Phase::Holding, Phase::Regaining);
+        let at = |ms| Time::ZERO + Span::from_millis(ms);
+        let told = |event| {
+            let facts = Facts {
+                now: at(540),
+                cap: None,
+                kernel: None,
+                renewed: Time::ZERO,
+                lease: Span::from_secs(1),
+                overbooked: None,
+                changed: Some((at(40), event)),
+                next: Some((at(555), Why::Rate)),
+            };
+            let mut reasons = Vec::new();
+            facts.course(&mut reasons);
+            assert!(reasons.pop().is_some_and(|last| last.contains("looks again in 15.0 ms")));
+            reasons.join(" ")
+        };
+        let phase = |path| told(Event::Phase { pair, path, from, to });
+        assert_eq!(phase(None), "It went from holding to regaining 0.50 s ago.");
+        assert_eq!(
+            phase(Some(PathId(1))),
+            "On path1 it went from holding to regaining 0.50 s ago."
+        );
+        assert_eq!(
+            told(Event::Limit(pair, Rate::from_mbps(5), Limited::Halved)),
+            "Its receiver was silent, so its limit was halved to 5 Mb/s 0.50 s ago."
+        );
+    }
 }

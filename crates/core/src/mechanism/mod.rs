@@ -281,12 +281,14 @@ impl PairView {
 
     /// Why it has its rate, one sentence each, from the demand to the kernel.
     pub fn reasons(&self, named: Named<'_>, facts: &Facts) -> Vec<String> {
-        match self {
+        let mut reasons = match self {
             Self::ElasticSwitch(view) => elasticswitch::explain::reasons(view, named, facts),
             Self::EyeQ(view) => eyeq::explain::reasons(view, named, facts),
             Self::Level(view) => view.reasons(named, facts),
             Self::Reservation(view) => view.reasons(facts),
-        }
+        };
+        facts.course(&mut reasons);
+        reasons
     }
 }
 

@@ -11,7 +11,7 @@ use super::pairs::SendPair;
 use super::{ElasticSwitch, HoseKey, Machine, Observed, Outbox, Setting};
 use crate::message::{Congestion, Message};
 use crate::path::{PathPartition, Seen};
-use crate::rate::Feedback;
+use crate::rate::{Feedback, Phase};
 use serde::{Deserialize, Serialize};
 use weir_units::{PairId, PathId, Rate, Span, Time};
 
@@ -89,7 +89,7 @@ impl Paths {
     }
 
     /// One step of the law on each path, or of its decay. `weight` is the rate that stands for the
-    /// pair's weight, of which each path has a part like that of the floor.
+    /// pair's weight, of which each path has a part like that of the floor. `entered` hears of phases.
     pub(super) fn allocate(
         &mut self,
         es: &ElasticSwitch,
@@ -97,10 +97,12 @@ impl Paths {
         (weight, line): (Rate, Rate),
         (span, round_trip): (Span, Option<Span>),
         may_borrow: bool,
+        entered: &mut dyn FnMut(Option<PathId>, (Phase, Phase)),
     ) {
         let weights = self.partition.parts(weight);
-        for (path, weight) in self.paths.iter_mut().zip(weights) {
+        for ((number, path), weight) in (0..).zip(&mut self.paths).zip(weights) {
             let OnPath { sending, part, .. } = path;
+            let before = sending.rate.phase();
             let feedback = Feedback { round_trip, ..sending.take_feedback(span) };
             // Only pairs between hosts have several.
             sending.look_for_blindness(span, false);
@@ -109,6 +111,7 @@ impl Paths {
             } else {
                 sending.rate.decay(*part);
             }
+            entered(Some(PathId(number)), (before, sending.rate.phase()));
         }
     }
 

@@ -158,7 +158,9 @@ impl Machine {
             if let Some(paths) = &mut p.paths {
                 let may_borrow = hose.borrowing(now, pair.dst) == Borrowing::Allowed;
                 paths.set_floor(floor);
-                paths.allocate(es, now, (weight, line), (span, round_trip), may_borrow);
+                let mut entered = |path, phases| self.orders.events.entered(*pair, path, phases);
+                let rates = (weight, line);
+                paths.allocate(es, now, rates, (span, round_trip), may_borrow, &mut entered);
                 self.orders.pairs.set_paths(*pair, paths.settings(), line);
                 continue;
             }
@@ -174,7 +176,7 @@ impl Machine {
                     p.rate.decay(floor);
                 }
             }
-            self.orders.events.entered(*pair, before, p.rate.phase());
+            self.orders.events.entered(*pair, None, (before, p.rate.phase()));
             p.floor = floor;
         }
         if let Some(budget) = es.rate.lends_vm.map(|times| line.scale(times)) {

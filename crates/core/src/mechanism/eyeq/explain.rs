@@ -101,6 +101,8 @@ mod tests {
             renewed: Time::ZERO,
             lease: Span::from_secs(1),
             overbooked: None,
+            changed: None,
+            next: None,
         }
     }
 

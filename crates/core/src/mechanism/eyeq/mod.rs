@@ -417,7 +417,7 @@ impl Host {
             &mut self.counters.impossible
         } else {
             let rate = rate.min(config.line);
-            match self.sender.feedback(now, pair, rate) {
+            match self.sender.feedback(now, pair, rate, &mut self.orders.events) {
                 Some(()) => &mut self.counters.feedback,
                 None => &mut self.counters.strayed,
             }
@@ -489,7 +489,7 @@ impl Host {
             }
         }
         if sent {
-            self.sender.step(eyeq, now, &mut self.counters);
+            self.sender.step(eyeq, now, &mut self.counters, &mut self.orders.events);
         }
         // A late driver skips, it does not catch up.
         let missed = now.since(self.step_at).div_span(period);

@@ -13,6 +13,7 @@
 
 use super::config::EyeQ;
 use super::io::{Counters, Levels, Sent};
+use crate::host::{Event, Events, Limited};
 use crate::meter::Meter;
 use weir_units::{PairId, Rate, SortedMap, SortedSet, Time, VmId};
 
@@ -127,15 +128,30 @@ impl Sender {
     }
 
     /// The receiver's word, already checked. `None` if nothing is sent there.
-    pub(super) fn feedback(&mut self, now: Time, pair: PairId, rate: Rate) -> Option<()> {
+    pub(super) fn feedback(
+        &mut self,
+        now: Time,
+        pair: PairId,
+        rate: Rate,
+        events: &mut Events,
+    ) -> Option<()> {
         let sending = self.pairs.get_mut(&pair)?;
-        sending.limiter = Some(Limiter { rate, heard_at: now, unanswered: 0 });
+        let limiter = Limiter { rate, heard_at: now, unanswered: 0 };
+        if sending.limiter.replace(limiter).is_none() {
+            events.tell(Event::Limit(pair, rate, Limited::First));
+        }
         self.limits.set(pair, rate);
         Some(())
     }
 
     /// One period: silent receivers, and idle limiters.
-    pub(super) fn step(&mut self, eyeq: &EyeQ, now: Time, counters: &mut Counters) {
+    pub(super) fn step(
+        &mut self,
+        eyeq: &EyeQ,
+        now: Time,
+        counters: &mut Counters,
+        events: &mut Events,
+    ) {
         let mut idle = Vec::new();
         for (pair, sending) in &mut self.pairs {
             if let Some(limiter) = &mut sending.limiter
@@ -143,6 +159,7 @@ impl Sender {
             {
                 counters.halved += 1;
                 self.limits.set(*pair, limiter.rate);
+                events.tell(Event::Limit(*pair, limiter.rate, Limited::Halved));
             }
             if now.since(sending.active_at) >= eyeq.limiter_idle {
                 idle.push(*pair);

@@ -22,7 +22,8 @@ const NAMED: Named<'_> = Named { src: "web", dst: "db", hose: None };
 
 fn facts(kernel: Option<Setting>) -> Facts {
     let (renewed, lease) = (ago(120), Span::from_secs(1));
-    Facts { now: NOW, cap: None, kernel, renewed, lease, overbooked: None }
+    let (overbooked, changed, next) = (None, None, None);
+    Facts { now: NOW, cap: None, kernel, renewed, lease, overbooked, changed, next }
 }
 
 fn offer(floor: Rate, unbounded: bool, confirm: bool) -> Offer {
