@@ -72,7 +72,7 @@ fn oracle(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("check", pairs), |b| {
             b.iter(|| ideal.check(&world));
         });
-        let (hoses, demands) = hoses_and_demands(pairs, &mut 1);
+        let (hoses, demands) = hoses_and_demands(pairs, &mut SplitMix64::new(1));
         group.bench_function(BenchmarkId::new("hose_max_min", pairs), |b| {
             b.iter(|| hose_max_min(&hoses, &demands));
         });

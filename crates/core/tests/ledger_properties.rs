@@ -224,7 +224,7 @@ proptest! {
         tenants in vec((vec(drawn_class(), 1..3), vec((0..2u16, proptest::option::of(0..8u32)), 1..7)), 1..7),
     ) {
         let policy = [Policy::Balanced(Weight::Load), Policy::Oktopus, Policy::FirstFit][usize::from(policy)];
-        let config = Config { headroom: 0.0, policy, effort, ..Config::default() };
+        let config = Config { headroom: 0.0, policy, effort };
         let mut ledger = Ledger::new(topology(kind, 3, wide), config).expect("a topology");
         let mut accepted = BTreeMap::new();
         for (n, (classes, vms)) in (0..).zip(&tenants) {

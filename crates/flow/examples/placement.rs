@@ -150,8 +150,7 @@ fn main() {
         "first-fit" => Policy::FirstFit,
         other => panic!("no policy {other}"),
     };
-    let config =
-        Config { headroom: options.headroom, policy, effort: options.effort, ..Config::default() };
+    let config = Config { headroom: options.headroom, policy, effort: options.effort };
     let begin = now();
     let empty = Ledger::new(topology, config).expect("a topology");
     println!("built in {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);

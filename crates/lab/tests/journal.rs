@@ -78,7 +78,9 @@ fn what_the_agents_of_a_run_record_replays_with_every_mechanism() {
     let mut lab = Command::new(weir());
     lab.arg("lab").arg(&scenario).arg("--journal").arg(&journal);
     let labels = labels();
-    labels.iter().for_each(|label| drop(lab.args(["--mechanism", label])));
+    for label in &labels {
+        lab.args(["--mechanism", label]);
+    }
     let played = lab.output().expect("it was built");
     // 3: another process took the CPUs, so the rates say nothing. The recordings do.
     assert!(matches!(played.status.code(), Some(0 | 3)), "{}", said(&played));
