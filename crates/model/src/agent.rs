@@ -388,7 +388,8 @@ impl Directory {
 ///
 /// A mistake in the text, with its line.
 pub fn parse_directory(text: &str) -> Result<Directory, String> {
-    serde_saphyr::from_str(text).map_err(|e| match e.location() {
+    let options = serde_saphyr::options! { budget: Some(crate::yaml::budget(text)) };
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| match e.location() {
         Some(_) => e.to_string(),
         // The error of a missing or empty document.
         None => format!("line 1: {e}"),

@@ -13,3 +13,4 @@ pub mod scenario;
 pub mod status;
 pub mod text;
 pub mod whereabouts;
+pub mod yaml;

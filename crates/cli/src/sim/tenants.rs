@@ -86,7 +86,9 @@ impl Tenants {
     }
 
     fn parse(text: &str, nodes: &[Node]) -> Result<Self> {
-        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let budget = Some(weir_model::yaml::budget(text));
+        let options =
+            serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
         let file: File = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| anyhow!("{}", error.to_string().lines().next().unwrap_or_default()))?;
         if (file.api_version.as_str(), file.kind.as_str()) != ("weir/v1alpha1", "Tenants") {

@@ -38,7 +38,9 @@ pub(crate) struct Key {
 /// Parses one document.
 pub(crate) fn parse(text: &str) -> Result<Node, Error> {
     // YAML 1.1 reads `y` as true, and the paper calls its VMs X and Y.
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    let budget = Some(crate::yaml::budget(text));
+    let options =
+        serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
     serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options)
         .map(|raw| node(raw, &text.lines().collect::<Vec<_>>()))
         .map_err(|error| syntax(&error))
