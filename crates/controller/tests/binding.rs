@@ -347,6 +347,15 @@ impl World {
         *self.busy.lock().expect("nobody panics") = tenants.iter().map(of).collect();
     }
 
+    /// As an operator, by `weir switch apply`.
+    #[track_caller]
+    fn provision(&self, text: &str) {
+        let driver = self.tor.driver("operator");
+        let wanted = weir_switch::file::wanted(text).expect("sound");
+        let applied = self.tor.inside(move || driver().apply(&wanted));
+        assert!(matches!(applied, Outcome::Applied(_)), "{applied:?}");
+    }
+
     fn queues(&self, tenant: &str) -> Vec<Option<Queue>> {
         self.agents.iter().map(|agent| agent.queue(tenant)).collect()
     }
@@ -548,17 +557,45 @@ fn provisioned_queues_are_verified_and_bound_and_never_written() {
     let world = World::new(&mode, &POINTS);
     until("they are missed", || world.reason("switches/tor", "Ready") == "Unprovisioned");
     assert_eq!(world.queues("gold"), [None, None]);
-    let driver = world.tor.driver("operator");
-    let wanted = weir_switch::file::wanted(
-        "[port.swp0]\nrate = \"100Mbit\"\nweights = { 0 = 2, 1 = 1, 2 = 1 }\ncodepoints = { 10 = 1, 12 \
-         = 2 }\n[port.swp1]\nrate = \"100Mbit\"\nweights = { 0 = 2, 1 = 1, 2 = 1 }\ncodepoints = { 10 = \
-         1, 12 = 2 }\n",
-    );
-    let wanted = wanted.expect("sound");
-    let applied = world.tor.inside(move || driver().apply(&wanted));
-    assert!(matches!(applied, Outcome::Applied(_)), "{applied:?}");
+    let port =
+        "rate = \"100Mbit\"\nweights = { 0 = 2, 1 = 1, 2 = 1 }\ncodepoints = { 10 = 1, 12 = 2 }\n";
+    world.provision(&format!("[port.swp0]\n{port}[port.swp1]\n{port}"));
     until("gold is bound by its tag alone", || world.is_free("gold", 10));
     until("it is verified", || world.reason("switches/tor", "Ready") == "Verified");
+    assert_eq!(world.faulty.writes(), 0);
+}
+
+/// A VM of another tenant.
+fn bulk(name: &str, host: &str) -> Value {
+    let mut wanted = vm(name, host, "20Mbit");
+    wanted["spec"]["tenant"] = "bulk".into();
+    wanted["spec"]["network"]["addresses"] = json!(["10.0.1.1"]);
+    wanted
+}
+
+#[test]
+fn a_provisioned_queue_changes_hands_by_tags_alone_in_intervals_of_100_ms() {
+    let queues = [
+        ("codePoints", json!([10])),
+        ("mode", "static".into()),
+        ("sharedWeight", 2.into()),
+        ("interval", "100ms".into()),
+    ];
+    let world = World::new(&queues, &POINTS);
+    let port = "rate = \"100Mbit\"\nweights = { 0 = 2, 1 = 1 }\ncodepoints = { 10 = 1 }\n";
+    world.provision(&format!("[port.swp0]\n{port}[port.swp1]\n{port}"));
+    until("gold is bound by its tag alone", || world.is_free("gold", 10));
+    until("agents tell what they use twice an interval", || {
+        world.agents.iter().all(|agent| agent.desk.usage_every_ms() == 50)
+    });
+    let items = [tenant("bulk", "auto"), bulk("c", "h0"), bulk("d", "h1")];
+    apply(&world.controller, json!({"items": items}));
+    for _ in 0..3 {
+        world.uses(&[("gold", 25_000), ("bulk", 2_500_000)]);
+        until("bulk has the queue", || world.is_free("bulk", 10) && world.is_shared("gold"));
+        world.uses(&[("gold", 2_500_000), ("bulk", 25_000)]);
+        until("gold has the queue", || world.is_free("gold", 10) && world.is_shared("bulk"));
+    }
     assert_eq!(world.faulty.writes(), 0);
 }
 
@@ -566,12 +603,6 @@ fn provisioned_queues_are_verified_and_bound_and_never_written() {
 fn a_switch_with_fewer_queues_than_said_binds_fewer_tenants() {
     let world = World::with(&[], &POINTS, false);
     world.faulty.set(Fault::Poor);
-    let bulk = |name: &str, host: &str| {
-        let mut wanted = vm(name, host, "20Mbit");
-        wanted["spec"]["tenant"] = "bulk".into();
-        wanted["spec"]["network"]["addresses"] = json!(["10.0.1.1"]);
-        wanted
-    };
     let items = json!([
         tenant("bulk", "auto"),
         switch(Some(&world.tor.path)),

@@ -54,6 +54,9 @@ const MOST: usize = 1000;
 
 /// What an interval asks agents for: this many reports of what tenants use.
 const REPORTS: u64 = 4;
+/// Shortest time between two reports, ms. Shorter: agents do little but read counters. Longer: no two
+/// reports in the shortest interval.
+const REPORT_LEAST: u64 = 50;
 
 type Key = (Kind, String, &'static str);
 

@@ -24,6 +24,13 @@ use weir_units::{Rate, SortedMap, SortedSet, Span};
 
 /// A packet of a tenant is under way no longer: a full queue of every port on its way, at its weight.
 const LINGER: Span = Span::from_millis(500);
+/// The same for queues that stay. A packet that its host has sent finds the queue whatever becomes of the
+/// tenant: its successor's packets come after it. So only what hosts' shapers hold with the old tag is
+/// waited for, and as much again for the way to the first switch. Shorter: late packets come between the
+/// successor's.
+const LINGER_STATIC: Span = Span::from_millis(20);
+/// Queues that stay are read no more often: whoever provisioned them seldom changes them.
+const READ_STATIC: Span = Span::from_secs(4);
 /// A switch that has not answered for so long has failed. More than a call may take.
 const PATIENCE: Span = Span::from_secs(3);
 
@@ -209,6 +216,11 @@ impl Network {
         for (at, link) in (0..).zip(&mut network.config.fabric.links) {
             let is_whole = lacking.get(&at) == Some(&0) && link.queues < u8::MAX;
             link.queues = if is_whole { link.queues } else { 0 };
+            // Others made no more queues. A spare one without a code point would keep tenants from taking
+            // the place of those that use theirs less.
+            if let Some(provisioned) = &network.provisioned {
+                link.queues = link.queues.min(1 + provisioned.own.len() as u8);
+            }
         }
         Some(network)
     }
@@ -313,9 +325,9 @@ fn provisioned(queues: &QueuesSpec, codepoints: &[u8]) -> Option<Provisioned> {
 
 fn config(queues: &QueuesSpec, codepoints: Vec<u8>) -> Config {
     let interval = queues.interval.0;
-    let provision = match queues.mode {
-        QueueMode::Managed => Provision::Loop,
-        QueueMode::Static => Provision::Static { read: interval },
+    let (provision, linger) = match queues.mode {
+        QueueMode::Managed => (Provision::Loop, LINGER),
+        QueueMode::Static => (Provision::Static { read: interval.max(READ_STATIC) }, LINGER_STATIC),
     };
     let fabric = Fabric {
         links: Vec::new(),
@@ -329,7 +341,7 @@ fn config(queues: &QueuesSpec, codepoints: Vec<u8>) -> Config {
         switches: SortedMap::new(),
         provision,
         interval,
-        linger: LINGER,
+        linger,
         patience: PATIENCE,
         seed: 1,
     }

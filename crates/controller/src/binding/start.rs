@@ -2,7 +2,7 @@
 
 use super::network::{Network, Seen};
 use super::switches::Desk;
-use super::{Binding, GATHER, Loop, PAUSE, REPORTS, tell};
+use super::{Binding, GATHER, Loop, PAUSE, REPORT_LEAST, REPORTS, tell};
 use crate::problem::Problem;
 use weir_core::binding::Binder;
 use weir_core::binding::control::{Answer, Config, Control, Held, Input, Order, Ticket};
@@ -119,7 +119,8 @@ impl Binding {
             network.switches.values().map(|described| described.name.as_str()).collect();
         self.seen.retain(|name, _| known.contains(name.as_str()));
         let interval = network.config.interval.as_nanos() / 1_000_000;
-        self.fleet.want_usage(u32::try_from(interval / REPORTS).unwrap_or(u32::MAX).max(1));
+        let every = (interval / REPORTS).max(REPORT_LEAST);
+        self.fleet.want_usage(u32::try_from(every).unwrap_or(u32::MAX));
     }
 
     /// The network is another, and the loop goes on.

@@ -67,6 +67,10 @@ fn a_link_has_the_queues_of_its_poorest_port_and_none_where_an_end_is_not_descri
     let free: Vec<u8> =
         network.config.switches[&spine].ports[&PortName::from("e0")].free().collect();
     assert_eq!(free, [1, 3, 4]);
+    // Those that others provisioned, one for each code point, and the shared one.
+    let fixed = json!({"queues": {"codePoints": [10, 12], "mode": "static", "sharedWeight": 2}});
+    let fixed = of(&cloud(&[stored("Topology", "default", fixed)]), &mut names, &SortedMap::new());
+    assert_eq!(queues(&fixed, &names, &nic_of("h0")), 3);
     // Without the spine's object.
     let mut less = cloud(&[]);
     less.retain(|one| one.object.name() != "spine");

@@ -11,46 +11,80 @@ use weir_core::binding::control::Usage;
 use weir_core::ledger::{Direction, LinkId};
 use weir_units::{Bytes, Span, TenantId};
 
-/// Reports of the last interval, by host.
+/// A host's last rates count for so long without a new report, while the host is attached. Longer: a
+/// tenant keeps its queue by what it used once. Shorter: with intervals of 100 ms a late report makes a
+/// busy tenant an idle one.
+const STALE: Span = Span::from_secs(1);
+
+/// The last two reports, by host.
 #[derive(Debug, Default)]
-pub(super) struct Counted(BTreeMap<String, Report>);
+pub(super) struct Counted(BTreeMap<String, Told>);
+
+#[derive(Debug)]
+struct Told {
+    before: Option<Report>,
+    last: Report,
+    /// How long there was no other than the last one.
+    silent: Span,
+}
 
 impl Counted {
-    /// What tenants used in an interval of this length, ascending by tenant. Of a host without a new
-    /// report it is not known, which counts as nothing.
+    /// What tenants used in an interval of this length, ascending by tenant. What a host used is not
+    /// known until its second report, and if it has been silent: that counts as nothing.
     pub(super) fn since(
         &mut self,
         reports: BTreeMap<String, Report>,
         interval: Span,
         names: &Names,
     ) -> Vec<Usage> {
+        self.0.retain(|host, _| reports.contains_key(host));
         let mut usage = Vec::new();
-        for (host, report) in &reports {
-            let Some(card) = names.links.known(&nic_of(host)) else { continue };
-            let Some(before) = self.0.get(host).filter(|before| before.at_ms < report.at_ms) else {
-                continue;
+        for (host, report) in reports {
+            let card = names.links.known(&nic_of(&host));
+            let told = match self.0.remove(&host) {
+                Some(told) => told.followed(report, interval),
+                None => Told { before: None, last: report, silent: Span::ZERO },
             };
-            let span = report.at_ms - before.at_ms;
-            for (tenant, now) in &report.used {
-                let Some(number) = names.tenants.known(tenant) else { continue };
-                let was = before.used.get(tenant).copied().unwrap_or_default();
-                let directions = [Direction::Forward, Direction::Backward];
-                for (way, direction) in directions.into_iter().enumerate() {
-                    // One that is smaller began anew.
-                    let grown = now[way].checked_sub(was[way]).unwrap_or(now[way]);
-                    let scaled = u128::from(grown) * u128::from(interval.as_nanos())
-                        / (u128::from(span) * 1_000_000);
-                    usage.push(Usage {
-                        tenant: TenantId(number),
-                        card: (LinkId(card), direction),
-                        octets: Bytes::new(u64::try_from(scaled).unwrap_or(u64::MAX)),
-                    });
-                }
+            if let Some(card) = card.filter(|_| told.silent <= STALE) {
+                told.usage(LinkId(card), interval, names, &mut usage);
             }
+            self.0.insert(host, told);
         }
-        self.0 = reports;
         usage.sort_by_key(|usage| usage.tenant);
         usage
+    }
+}
+
+impl Told {
+    fn followed(self, report: Report, interval: Span) -> Self {
+        let silent = self.silent + interval;
+        if report.at_ms == self.last.at_ms {
+            return Self { silent, ..self };
+        }
+        // A clock that is behind began anew.
+        let before = Some(self.last).filter(|before| before.at_ms < report.at_ms);
+        Self { before, last: report, silent: Span::ZERO }
+    }
+
+    fn usage(&self, card: LinkId, interval: Span, names: &Names, usage: &mut Vec<Usage>) {
+        let Some(before) = &self.before else { return };
+        let span = self.last.at_ms - before.at_ms;
+        for (tenant, now) in &self.last.used {
+            let Some(number) = names.tenants.known(tenant) else { continue };
+            let was = before.used.get(tenant).copied().unwrap_or_default();
+            let directions = [Direction::Forward, Direction::Backward];
+            for (way, direction) in directions.into_iter().enumerate() {
+                // One that is smaller began anew.
+                let grown = now[way].checked_sub(was[way]).unwrap_or(now[way]);
+                let scaled = u128::from(grown) * u128::from(interval.as_nanos())
+                    / (u128::from(span) * 1_000_000);
+                usage.push(Usage {
+                    tenant: TenantId(number),
+                    card: (card, direction),
+                    octets: Bytes::new(u64::try_from(scaled).unwrap_or(u64::MAX)),
+                });
+            }
+        }
     }
 }
 
@@ -81,5 +115,26 @@ mod tests {
         assert_eq!(octets(report(8_000, 300, 100)), [300, 0], "it began anew");
         assert!(octets(report(20, 9, 9)).is_empty(), "the agent's clock did, too");
         assert_eq!(octets(report(2_020, 9, 19)), [0, 20]);
+    }
+
+    #[test]
+    fn a_report_that_is_late_by_some_short_intervals_makes_no_busy_tenant_idle() {
+        let mut names = Names::default();
+        names.links.of(&nic_of("h0"));
+        names.tenants.of("red");
+        let tenth = Span::from_millis(100);
+        let mut counted = Counted::default();
+        let mut sent =
+            |report| counted.since(report, tenth, &names).first().map(|use_| use_.octets);
+        assert_eq!(sent(report(1_000, 0, 0)), None);
+        // 1000 octets per second.
+        assert_eq!(sent(report(1_050, 50, 0)), Some(Bytes::new(100)));
+        for _ in 0..10 {
+            assert_eq!(sent(report(1_050, 50, 0)), Some(Bytes::new(100)), "within a second");
+        }
+        assert_eq!(sent(report(1_050, 50, 0)), None, "the host is silent");
+        assert_eq!(sent(report(2_250, 50, 0)), Some(Bytes::ZERO), "it did nothing meanwhile");
+        assert_eq!(sent(BTreeMap::new()), None, "it is gone");
+        assert_eq!(sent(report(3_000, 900, 0)), None, "one report says nothing");
     }
 }

@@ -11,8 +11,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use weir_units::Span;
 
-/// Shortest and longest control interval.
+/// Shortest control interval. A shorter one would write to a switch that still does the last change.
 const INTERVAL_LEAST: Span = Span::from_secs(1);
+/// The same where no switch is written to. Shorter: agents would tell their use more often than they read
+/// it.
+const INTERVAL_LEAST_STATIC: Span = Span::from_millis(100);
+/// Longest control interval.
 const INTERVAL_MOST: Span = Span::from_secs(600);
 /// Most ports of a switch.
 const PORTS_MOST: usize = 1024;
@@ -35,7 +39,8 @@ pub struct QueuesSpec {
     /// Who configures queues. Default `managed`.
     #[serde(default)]
     pub mode: QueueMode,
-    /// How often tenants are bound and switches are read, from 1 s to 10 min. Default `4s`.
+    /// How often tenants are bound, from 1 s to 10 min; with the mode `static` from 100 ms. Switches are
+    /// read as often, but no more often than every 4 s with the mode `static`. Default `4s`.
     #[serde(default = "four_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = String, example = "4s"))]
     pub interval: SpanText,
@@ -227,9 +232,18 @@ pub(super) fn check_queues(queues: &QueuesSpec) -> Checked {
     }
     check_numbers("queues.codePoints", &queues.code_points, 1, CODE_POINT_MOST)?;
     let interval = queues.interval.0;
-    if interval < INTERVAL_LEAST || interval > INTERVAL_MOST {
-        let (least, most) = (show_span(INTERVAL_LEAST), show_span(INTERVAL_MOST));
-        let reason = format!("{} is not between {least} and {most}", show_span(interval));
+    let least = match queues.mode {
+        QueueMode::Managed => INTERVAL_LEAST,
+        QueueMode::Static => INTERVAL_LEAST_STATIC,
+    };
+    if interval < least || interval > INTERVAL_MOST {
+        let mode = match queues.mode {
+            QueueMode::Managed => "managed",
+            QueueMode::Static => "static",
+        };
+        let (least, most) = (show_span(least), show_span(INTERVAL_MOST));
+        let reason =
+            format!("{} is not between {least} and {most} (mode `{mode}`)", show_span(interval));
         return Err(FieldError::new("spec.queues.interval", reason));
     }
     match (queues.mode, queues.shared_weight) {

@@ -102,6 +102,12 @@ fn a_switch_and_its_queues_are_read_and_each_mistake_names_its_field() {
     let two = |second: Value| with(json!({"ports": [{"name": "e0", "host": "h0"}, second]}));
     let queues = |spec: Value| object("Topology", "default", json!({"queues": spec}));
     read(queues(json!({"codePoints": [10, 12], "interval": "4s"}))).expect("sound");
+    let fixed = |interval: &str| {
+        queues(
+            json!({"codePoints": [1], "mode": "static", "sharedWeight": 2, "interval": interval}),
+        )
+    };
+    read(fixed("100ms")).expect("no switch is written to");
     read(object("Tenant", "gold", json!({"queue": "pinned"}))).expect("sound");
     for (document, field, reason) in [
         (with(json!({"queues": 17})), "spec.queues", "1 to 16"),
@@ -122,6 +128,8 @@ fn a_switch_and_its_queues_are_read_and_each_mistake_names_its_field() {
         (queues(json!({"codePoints": []})), "spec.queues.codePoints", "none are named"),
         (queues(json!({"codePoints": [0]})), "spec.queues.codePoints[0]", "1 to 63"),
         (queues(json!({"codePoints": [1], "interval": "10ms"})), "spec.queues.interval", "1s"),
+        (queues(json!({"codePoints": [1], "interval": "100ms"})), "spec.queues.interval", "1s"),
+        (fixed("99ms"), "spec.queues.interval", "100ms"),
         (queues(json!({"codePoints": [1], "mode": "static"})), "spec.queues.sharedWeight", "needs"),
         (
             queues(json!({"codePoints": [1], "sharedWeight": 2})),
