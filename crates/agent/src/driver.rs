@@ -291,6 +291,11 @@ impl Driver {
             if questions {
                 self.answer(now);
             }
+            // Controllers may ask for more reports than there are beats.
+            if !self.host.is_beat_due(now) && self.next_report().is_some_and(|at| at <= now) {
+                self.count_use(now);
+                self.tell_use(now);
+            }
             if self.host.is_beat_due(now) {
                 // Also a first sight that got lost in the ring shows here.
                 self.count_use(now);
@@ -321,6 +326,7 @@ impl Driver {
     fn wait(&self) -> Result<(bool, bool, bool)> {
         let next = self.host.next_deadline().map(|(at, _)| at);
         let next = next.into_iter().chain(self.next_count()).chain(self.notifier.due());
+        let next = next.chain(self.next_report());
         let until = next.min().expect("there is a heartbeat");
         let nanos = until.since(now()).as_nanos();
         let timeout = Timespec {

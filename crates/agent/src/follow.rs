@@ -87,10 +87,10 @@ impl Link {
         self.kept = kept;
     }
 
-    /// Whether the controller is to be told what tenants use.
-    pub(crate) fn wants_usage(&self, now: Time) -> bool {
+    /// When the controller is to be told what tenants use, if it wants to know.
+    pub(crate) fn report_due(&self) -> Option<Time> {
         let every = self.desk.usage_every_ms();
-        every > 0 && now.since(self.reported) >= Span::from_millis(every.into())
+        (every > 0).then(|| self.reported + Span::from_millis(every.into()))
     }
 
     /// Tells it.

@@ -9,6 +9,7 @@
 //! Not here  Which tenant has which tag: see `weir_core::binding`.
 
 use super::Driver;
+use crate::follow::Link;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Observed, Outcome, Part, Policy, Tag, Wanted};
 use weir_model::status::TenantUse;
@@ -78,9 +79,14 @@ impl Driver {
         }
     }
 
-    /// Tells the controller what tenants used, as often as it asked for it.
+    /// When the controller is to be told what tenants use.
+    pub(super) fn next_report(&self) -> Option<Time> {
+        self.link.as_ref().and_then(Link::report_due)
+    }
+
+    /// Tells the controller what tenants used when it was counted last, if it is time to.
     pub(super) fn tell_use(&mut self, now: Time) {
-        if !self.link.as_ref().is_some_and(|link| link.wants_usage(now)) {
+        if self.next_report().is_none_or(|at| at > now) {
             return;
         }
         let tenants = self.told_tenants();
