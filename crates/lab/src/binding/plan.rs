@@ -12,6 +12,9 @@ use weir_units::{Bytes, SortedMap, Span};
 
 /// No packet is under way for longer: a full queue of every port on its way, at its weight.
 const LINGER: Span = Span::from_millis(500);
+/// The same for queues that stay: what hosts' shapers hold, and the way to the first switch. What is in the
+/// ports' queues then passes before the successor's packets.
+const LINGER_STATIC: Span = Span::from_millis(20);
 /// A switch that has not answered for so long has failed.
 const PATIENCE: Span = Span::from_secs(2);
 
@@ -74,7 +77,11 @@ pub(super) fn known(scenario: &Scenario, bound: Bound) -> Known {
         let (name, _) = plan::link_port(scenario, into.from(topology), into.link);
         PortName::from(name.as_str())
     };
-    let pace = Pace { linger: LINGER, patience: PATIENCE, seed: 1 };
+    let linger = match bound {
+        Bound::Loop => LINGER,
+        Bound::Static => LINGER_STATIC,
+    };
+    let pace = Pace { linger, patience: PATIENCE, seed: 1 };
     let run = scenario.bound_run(bound, pace, name);
     let mut buffers: SortedMap<SwitchId, Bytes> = SortedMap::new();
     for ((switch, _), into) in &run.sends_into {
