@@ -528,7 +528,13 @@ fn a_queue_that_is_lost_while_the_controller_is_away_leaves_no_host_that_tags() 
 fn two_controllers_do_not_bind_at_one_switch() {
     let world = World::new(&[], &POINTS);
     world.until_dedicated();
-    let config = world.tor.config();
+    // The dedicated queue's weight is written after it is bound.
+    let mut config = world.tor.config();
+    until("the switch is as it stays", || {
+        world.faulty.until_read(2);
+        let before = std::mem::replace(&mut config, world.tor.config());
+        config == before
+    });
     let other = Controller::start();
     let host =
         |name: &str| object("Host", name, json!({"switch": "tor", "rate": "100Mbit", "slots": 9}));

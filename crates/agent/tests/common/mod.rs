@@ -348,7 +348,7 @@ impl Agent<'_> {
     }
 
     pub(crate) fn top(&self) -> Top {
-        self.try_top().expect("it answers")
+        self.try_top().unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// The same where it may be too busy to answer at once.
