@@ -470,8 +470,9 @@ impl Shim {
             let host = &mut self.hosts[number as usize];
             let echo = host.peers.echo(to);
             let letter = Letter { from, to, life: host.lives, echo, number: host.post(to), words };
-            if let Words::Single(_) = letter.words {
-                // There are so many that the uplink has to account for them.
+            if matches!(letter.words, Words::Single(_)) || host.policy.law.is_paced() {
+                // There are so many that the uplink has to account for them; and where delays are measured, a
+                // queue at the host's own port would be taken for one in the network.
                 host.htb.charge(net.now, letter.size());
             }
             self.written.add(&letter);

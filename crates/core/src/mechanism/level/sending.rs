@@ -148,7 +148,8 @@ impl Sending {
         if self.waiting > 0 {
             let in_force = level.min(self.grown);
             self.grown = self.grown.times(2 * UNIT).min(level.times(2 * UNIT));
-            in_force.max(used)
+            // More than the line it cannot use, whatever it is lent.
+            in_force.max(used).min(Level::of(line, self.floor, weight))
         } else {
             self.grown = self.grown.min(used.times(2 * UNIT));
             used

@@ -189,6 +189,19 @@ proptest! {
 }
 
 #[test]
+fn a_pair_that_waits_says_that_it_uses_no_more_than_the_line() {
+    let (law, mut pair) = (law(), Sending::new(at(0)));
+    pair.floor = Rate::from_bps(64_000);
+    let most = Level::of(LINE, pair.floor, law.weight(pair.floor, LINE));
+    for n in 1..200 {
+        let now = at(n * 1000);
+        pair.count(now, SendCount { octets: n * 25_000, waiting: Some(1), ..SendCount::default() });
+        let uses = pair.step(&law, (now, law.period), Level::MAX, LINE);
+        assert!(uses <= most, "{uses} of {most}");
+    }
+}
+
+#[test]
 fn a_clock_that_is_fast_by_a_ten_thousandth_moves_the_level_by_a_fiftieth_at_most() {
     let settled = |ppm| mean(&closed_loop(0, ppm, 12)[4_000..]);
     let (right, fast) = (settled(0), settled(100));
