@@ -540,9 +540,11 @@ fn two_controllers_do_not_bind_at_one_switch() {
         |name: &str| object("Host", name, json!({"switch": "tor", "rate": "100Mbit", "slots": 9}));
     let items = json!([topology(&[]), host("h0"), host("h1"), switch(Some(&world.tor.path))]);
     apply(&other, json!({"items": items}));
-    until("it is said", || condition(&other, "switches/tor", "Ready")["reason"] == "Owned");
-    let message = condition(&other, "switches/tor", "Ready")["message"].to_string();
-    assert!(message.contains("the controller `weir-"), "{message}");
+    until("it is said whose it is", || {
+        let ready = condition(&other, "switches/tor", "Ready");
+        let message = ready["message"].as_str().unwrap_or_default();
+        ready["reason"] == "Owned" && message.contains("the controller `weir-")
+    });
     assert_eq!(world.tor.config(), config);
     until("it is said", || world.reason("switches/tor", "Ready") == "AsWanted");
 }
@@ -550,9 +552,10 @@ fn two_controllers_do_not_bind_at_one_switch() {
 #[test]
 fn agents_of_before_are_not_told_and_the_tenant_says_which_host_cannot_tag() {
     let world = World::new(&[], &[]);
-    until("it is said", || world.reason("tenants/gold", "Queue") == "HostCannotTag");
-    let (_, message) = world.condition("tenants/gold", "Queue");
-    assert!(message.contains("host `h0`"), "{message}");
+    until("it is said of which host", || {
+        let (reason, message) = world.condition("tenants/gold", "Queue");
+        reason == "HostCannotTag" && message.contains("host `h0`")
+    });
     assert_eq!(world.queues("gold"), [None, None]);
     assert!(world.tor.is_clear());
 }

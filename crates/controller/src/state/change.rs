@@ -86,6 +86,9 @@ impl State {
             return Ok((kind, name, false));
         }
         let mut object = begin(now, wish, old.as_deref());
+        if let Spec::Host(spec) = &wish.spec {
+            self.claim_number(actor, spec.number, &object)?;
+        }
         match &wish.spec {
             Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => self.set_stale(true),
             Spec::Vm(_) | Spec::Tenant(_) | Spec::Switch(_) => {}
@@ -154,6 +157,7 @@ impl State {
             }
             let object = begin(now, wish, old.as_deref());
             let change = self.check_vm(actor, spec, old.as_deref(), &object).map_err(at)?;
+            self.claim_number(actor, spec.number, &object).map_err(at)?;
             tenants.entry(&spec.tenant).or_default().push((n, object, change));
         }
         for (tenant, group) in tenants {

@@ -260,6 +260,7 @@ fn spec_of(tenant: &str, component: &Component, old: Option<&VmSpec>) -> VmSpec 
         component: Some(component.name.clone()),
         cap: old.and_then(|old| old.cap),
         network: old.and_then(|old| old.network.clone()),
+        number: old.and_then(|old| old.number),
     }
 }
 

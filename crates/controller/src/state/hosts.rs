@@ -202,32 +202,6 @@ impl State {
             tenants: tenants.filter_map(bound).collect(),
         }
     }
-
-    /// Gives a new host or VM its number.
-    pub(super) fn number(&mut self, object: &mut Object) {
-        let Some(place) = place_of(object.kind()) else { return };
-        if object.status.number.is_none() {
-            object.status.number = Some(self.numbers[place]);
-            self.numbers[place] += 1;
-        }
-    }
-
-    /// A number that was given before a start.
-    pub(super) fn remember_number(&mut self, object: &Object) {
-        if let (Some(place), Some(number)) = (place_of(object.kind()), object.status.number) {
-            let next = &mut self.numbers[place];
-            *next = (*next).max(number.saturating_add(1));
-        }
-    }
-}
-
-/// Where the next number of a kind is.
-const fn place_of(kind: Kind) -> Option<usize> {
-    match kind {
-        Kind::Host => Some(0),
-        Kind::Vm => Some(1),
-        _ => None,
-    }
 }
 
 fn fact(now: Moment, name: &str, status: Truth, reason: &str, message: &str) -> Condition {

@@ -16,6 +16,7 @@ mod command;
 mod components;
 mod hosts;
 mod network;
+mod numbers;
 mod published;
 mod records;
 mod reserve;
@@ -36,6 +37,7 @@ pub use tokens::{NewToken, Token};
 use crate::problem::Problem;
 use crate::store::{REVISION, Snapshot, StoreError, Table, Write};
 use book::Book;
+use numbers::Numbers;
 use records::AnswerRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,8 +91,8 @@ pub struct State {
     answers_by_age: BTreeSet<(Moment, String)>,
     /// Counts changes of objects.
     revision: u64,
-    /// The next number of a host, and of a VM.
-    numbers: [u32; 2],
+    /// Numbers by which agents know hosts and VMs.
+    numbers: Numbers,
     /// Number of the next entry of the audit log, and of the oldest one.
     audit: (u64, u64),
     pending: Pending,
@@ -120,6 +122,8 @@ enum Undo {
     Fallen(String, bool),
     Reserved(String, Option<String>),
     Deadline((Moment, String), bool),
+    /// Kind, number, and which object had it before.
+    Number(Kind, u32, Option<String>),
 }
 
 /// A point to which changes can be taken back.
@@ -158,7 +162,7 @@ impl State {
             answers: BTreeMap::new(),
             answers_by_age: BTreeSet::new(),
             revision: 0,
-            numbers: [0; 2],
+            numbers: Numbers::default(),
             audit: (0, 0),
             pending: Pending::default(),
         }
@@ -353,6 +357,7 @@ impl State {
                 self.fallen.remove(&name);
             }
             Undo::Reserved(vm, old) => set(&mut self.reserved, vm, old),
+            Undo::Number(kind, number, old) => self.numbers.set(kind, number, old),
             Undo::Deadline(deadline, true) => {
                 self.deadlines.insert(deadline);
             }
@@ -365,7 +370,7 @@ impl State {
     /// All changes of objects pass here: the object gets its version, the record is noted.
     fn put_object(&mut self, mut object: Object) -> Arc<Stored> {
         let (kind, name) = (object.kind(), object.name().to_owned());
-        self.number(&mut object);
+        self.give_number(&mut object);
         self.revision += 1;
         object.metadata.resource_version = Some(self.revision.to_string());
         let stored = Arc::new(Stored::new(object, self.revision));
@@ -380,6 +385,9 @@ impl State {
 
     fn remove_object(&mut self, kind: Kind, name: &str) {
         let Some(old) = self.objects[kind as usize].remove(name) else { return };
+        if let Some(number) = old.object.status.number {
+            self.set_number(kind, number, None);
+        }
         self.revision += 1;
         let key = records::object_key(kind, name);
         self.pending.writes.push(Write::delete(Table::Objects, key));

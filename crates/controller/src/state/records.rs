@@ -242,7 +242,7 @@ pub(super) fn load(
         let revision = object.metadata.resource_version.as_deref().map(str::parse);
         let revision = revision.and_then(Result::ok).ok_or("the version is not a number")?;
         remember_deadline(state, &object, now);
-        state.remember_number(&object);
+        state.numbers.remember(&object)?;
         let (kind, name) = (object.kind(), object.name().to_owned());
         let stored = Arc::new(Stored::new(object, revision));
         state.objects[kind as usize].insert(name, stored);

@@ -137,6 +137,7 @@ impl State {
         if let Some(Spec::Vm(old)) = old.as_ref().map(|old| &old.spec) {
             wish.component.clone_from(&old.component);
             wish.cap = old.cap;
+            wish.number = old.number;
             wish.network = wish.network.or_else(|| old.network.clone());
         }
         let counted = Promise::of(&wish).usage();
@@ -282,6 +283,7 @@ pub(super) fn wish_of(spec: &ReservationSpec, vm: &ReservedVm) -> VmSpec {
         component: None,
         cap: None,
         network: vm.network.clone(),
+        number: None,
     }
 }
 

@@ -7,6 +7,7 @@ use weir_model::objects::{API_VERSION, Truth, read};
 
 mod migrations;
 mod networks;
+mod numbers;
 mod whole;
 
 /// A store that is a map, and a state whose changes it keeps.

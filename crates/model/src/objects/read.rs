@@ -25,6 +25,9 @@ const HOSES_MOST: usize = 16;
 /// Most components of a tenant, and most VMs of them all: they are placed in one step.
 const COMPONENTS_MOST: usize = 64;
 const COMPONENT_VMS_MOST: u64 = 10_000;
+/// The largest number that may be asked for, of a host or a VM. Those that the controller gives begin
+/// behind the largest that there was, so as many are left.
+const NUMBER_MOST: u32 = i32::MAX.unsigned_abs();
 /// Most trees per switch.
 const TREES_MOST: u8 = 16;
 /// Most gateways of a topology.
@@ -186,7 +189,8 @@ fn check_spec(spec: &Spec) -> Result<(), FieldError> {
         Spec::Host(spec) => {
             check_name("spec.switch", &spec.switch)?;
             check_capacity("spec.rate", spec.rate.0)?;
-            check_floors("spec.own", &spec.own)
+            check_floors("spec.own", &spec.own)?;
+            check_number(spec.number)
         }
         Spec::Link(spec) => {
             check_name("spec.lower", &spec.lower)?;
@@ -210,7 +214,8 @@ fn check_spec(spec: &Spec) -> Result<(), FieldError> {
             }
             check_hoses("spec", &spec.floor, &spec.hoses, spec.external)?;
             check_rate("spec.cap", spec.cap.unwrap_or_default().0)?;
-            check_network("spec.network", spec.network.as_ref())
+            check_network("spec.network", spec.network.as_ref())?;
+            check_number(spec.number)
         }
         Spec::Reservation(spec) => check_reservation(spec),
     }
@@ -325,6 +330,15 @@ fn check_network(field: &str, network: Option<&super::Network>) -> Result<(), Fi
     let Some(network) = network else { return Ok(()) };
     network.check(field)?;
     check_rate(&format!("{field}.externalCap"), network.external_cap.unwrap_or_default().0)
+}
+
+fn check_number(number: Option<u32>) -> Result<(), FieldError> {
+    match number.filter(|number| *number > NUMBER_MOST) {
+        Some(number) => {
+            Err(FieldError::new("spec.number", format!("{number}: write 0 to {NUMBER_MOST}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_capacity(field: &str, rate: Rate) -> Result<(), FieldError> {

@@ -215,6 +215,11 @@ pub struct HostSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "192.0.2.1:7001"))]
     pub control: Option<SocketAddr>,
+    /// Number by which agents know it: that of a directory from which it comes. It is unique among hosts
+    /// and stays. Default: the controller gives it one. `status.number` has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(maximum = 2_147_483_647))]
+    pub number: Option<u32>,
 }
 
 /// What a link carries.
@@ -423,6 +428,11 @@ pub struct VmSpec {
     /// How it is joined to the network. Agents need it, admission does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// Number by which agents know it: that of a directory from which it comes. It is unique among VMs
+    /// and stays. Default: the controller gives it one. `status.number` has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(maximum = 2_147_483_647))]
+    pub number: Option<u32>,
 }
 
 /// One VM of a reservation.

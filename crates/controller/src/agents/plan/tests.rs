@@ -688,3 +688,39 @@ fn a_floor_to_the_outside_beyond_its_maximum_counts() {
     let local = world.hosts["h0"].1["red"].vms[0].local.clone().expect("it is here");
     assert_eq!((local.external_out, local.external_most), (Some(50_000_000), Some(50_000_000)));
 }
+
+#[test]
+fn a_host_that_follows_is_told_the_directorys_numbers_of_those_that_still_read_files() {
+    let mut world = World::new();
+    let host = |n: u32, number: u32| {
+        let control = format!("192.0.2.{n}:7001");
+        let spec = json!({"switch": "tor", "rate": "1Gbit", "slots": 50, "control": control,
+            "number": number});
+        object("Host", &format!("file{n}"), spec)
+    };
+    let numbered = |name: &str, host: &str, number: u32| {
+        let mut object = vm(name, "red", host, 100);
+        object["spec"]["number"] = number.into();
+        object
+    };
+    // As `weir import` makes them of a directory.
+    world.apply(vec![
+        host(8, 70),
+        host(9, 60),
+        numbered("web", "file8", 17),
+        numbered("db", "file9", 16),
+    ]);
+    // Only one of the two joins.
+    world.connect("file8");
+    let sent = world.sent("file8");
+    let red = sent.iter().find(|tenant| tenant.name == "red").expect("it has a VM there");
+    let vms: BTreeMap<&str, u32> = red.vms.iter().map(|vm| (vm.name.as_str(), vm.number)).collect();
+    assert_eq!(vms, BTreeMap::from([("web", 17), ("db", 16)]));
+    let [peer] = &red.hosts[..] else { panic!("one other host: {:?}", red.hosts) };
+    assert_eq!((peer.name.as_str(), peer.number), ("file9", 60));
+    assert_eq!(peer.control, "192.0.2.9:7001");
+    // The key file that `weir keys make` wrote for the other host has the same key.
+    let ring: Keyring = "1 000102030405060708090a0b0c0d0e0f\n".parse().expect("a key");
+    let theirs = weir_wire::host_file(&ring, "file9", ["file8"]);
+    assert!(theirs.contains(&format!("file8 {}", peer.keys)), "{theirs}");
+}
