@@ -309,6 +309,10 @@ pub(crate) struct Import {
     /// Number of VMs that a host has room for [default: as it is, 100 for a new host]
     #[arg(long, value_name = "N")]
     pub(crate) slots: Option<u32>,
+    /// Let the controller give numbers to hosts and VMs, instead of those of the directory: then the
+    /// hosts of a tenant have to follow the controller all at once
+    #[arg(long)]
+    pub(crate) renumber: bool,
     /// Make the objects, after the difference was shown
     #[arg(long)]
     pub(crate) yes: bool,

@@ -301,6 +301,56 @@ fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
 }
 
 #[test]
+fn get_follows_changes_as_they_happen_until_it_is_interrupted() {
+    let folder = Folder::new("watch");
+    let at = folder.0.as_path();
+    init(at);
+    let _controller = Daemon::start(at);
+    let vm = |mbit: u32| {
+        let vm = format!(
+            "---\napiVersion: weir/v1\nkind: VM\nmetadata: {{name: web}}\n\
+             spec: {{tenant: gold, host: h0, floor: {{out: {mbit}Mbit}}}}\n"
+        );
+        std::fs::write(at.join("cloud.yaml"), format!("{CLOUD}{vm}")).expect("it is ours");
+        works(at, &["apply", "-f", "cloud.yaml"]);
+    };
+    vm(100);
+    // A shell that starts tests in the background has them ignore Ctrl-C, and so would the command.
+    let mut watch = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_weir"), "get", "vms", "-w"])
+        .current_dir(at)
+        .env("WEIR_CLIENT", at.join("client.toml"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map(Daemon)
+        .expect("the binary runs");
+    let mut lines = BufReader::new(watch.0.stdout.take().expect("a pipe")).lines();
+    let mut comes = |begin: &str, word: &str| {
+        let fits = |line: &String| line.trim_start().starts_with(begin) && line.contains(word);
+        let found = lines.by_ref().map(|line| line.expect("text")).find(fits);
+        assert!(found.is_some(), "it ended before `{begin}` with `{word}`");
+    };
+    comes("web", "100Mbit");
+    vm(200);
+    comes("modified", "200Mbit");
+    works(at, &["delete", "vm", "web"]);
+    comes("deleted", "web");
+    vm(300);
+    comes("added", "300Mbit");
+    let pid = watch.0.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().expect("kill runs");
+    assert!(sent.success(), "it goes on until it is interrupted");
+    let ended = watch.0.wait().expect("it ends");
+    // Shells show that as status 130.
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(2), "{ended}");
+    let mut said = String::new();
+    let mut stderr = watch.0.stderr.take().expect("a pipe");
+    std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
+    assert_eq!(said, "", "Ctrl-C is no error");
+}
+
+#[test]
 fn completions_and_man_pages_come_from_the_commands() {
     let folder = Folder::new("man");
     for shell in ["bash", "zsh", "fish"] {
@@ -358,10 +408,13 @@ floor_in = "1Gbit"
 
 const DIRECTORY: &str = "
 hosts:
-- {name: h9, control: '192.0.2.1:7001'}
+- {name: h8, control: '192.0.2.8:7001'}
+- {name: h9, control: '192.0.2.1:7001', id: 40}
 vms:
-- {name: web, tenant: gold, host: h9, addresses: [198.51.100.1]}
+- {name: web, tenant: gold, host: h9, addresses: [198.51.100.1], id: 17}
 - {name: outside, tenant: gold, host: h9, prefixes: [0.0.0.0/0]}
+- {name: db, tenant: gold, host: h8}
+- {name: strange, tenant: bulk, host: h8}
 ";
 
 #[test]
@@ -381,8 +434,11 @@ fn import_shows_the_difference_makes_objects_once_and_changes_what_differs() {
         "+ Host h9",
         "spec.rate: - -> 10Gbit",
         "spec.own.out: - -> 200Mbit",
+        "spec.control: - -> 192.0.2.1:7001",
+        "spec.number: - -> 40",
         "+ Tenant gold",
         "+ VM web",
+        "spec.number: - -> 17",
         "spec.floor.in: - -> 200Mbit",
         "spec.external.out: - -> 50Mbit",
         "spec.cap: - -> 1Gbit",
@@ -393,17 +449,32 @@ fn import_shows_the_difference_makes_objects_once_and_changes_what_differs() {
         "spec.network.budget.total: - -> 180000B",
         "+ VM outside",
         "spec.network.prefixes: - -> [\"0.0.0.0/0\"]",
+        "! VM db: host `h8` is not among the files",
         "4 of 4 objects would be made or changed",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
+    assert!(!said.contains("strange"), "a tenant without VMs on h9 is no matter: {said}");
     let made =
         |kind: &str| client(folder).get(&format!("/api/v1/{kind}")).expect("it answers").json();
     assert_eq!(made("vms")["items"], json!([]), "nothing changes without --yes");
     works(folder, &["import", "agent.toml", "--switch", "tor", "--yes"]);
     assert_eq!(made("vms")["items"][0]["status"]["host"], "h9");
+    let number = |path: &str| made(path)["status"]["number"].clone();
+    assert_eq!(["hosts/h9", "vms/web", "vms/outside"].map(number), [40, 17, 1]);
     let said = works(folder, &["import", "agent.toml", "--yes"]);
     assert!(said.contains("nothing would change"), "{said}");
+    let other = DIRECTORY.replace("id: 17", "id: 18");
+    std::fs::write(folder.join("directory.yaml"), other).expect("ours");
+    let refused = weir(folder, &["import", "agent.toml", "--yes"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("VM `web`: the VM is number 17") && said.contains("spec.number"),
+        "{said}"
+    );
+    let said = works(folder, &["import", "agent.toml", "--renumber"]);
+    assert!(said.contains("~ VM web\n    spec.number: 17 -> -"), "it keeps the number: {said}");
+    std::fs::write(folder.join("directory.yaml"), DIRECTORY).expect("ours");
     let faster = AGENT.replace("\"300Mbit\"", "\"400Mbit\"");
     std::fs::write(folder.join("agent.toml"), &faster).expect("ours");
     let said = works(folder, &["import", "agent.toml", "--yes"]);

@@ -1,11 +1,13 @@
 //! `weir import`: objects from the files that agents read without a controller.
 //!
 //! Problem   Live hosts get a controller. Typing their VMs again would cost time and make mistakes.
-//! Approach  Each agent.toml tells of its own host and VMs, and its directory of their tenants. What
-//!           the controller has already stays: of a host only its rate and its own floor change. A dry
-//!           run at the controller says what would be refused and which floors would fall, and the
-//!           difference is shown.
-//! Promises  Nothing changes without `--yes`. All objects are made, or none.
+//! Approach  Each agent.toml tells of its own host and VMs, and its directory of their tenants, numbers
+//!           and addresses of agents. What the controller has already stays: of a host only its rate, its
+//!           own floor and its number change. A dry run at the controller says what would be refused and
+//!           which floors would fall, and the difference is shown.
+//! Promises  Nothing changes without `--yes`. All objects are made, or none. Hosts and VMs have the
+//!           numbers of the directory, so hosts that follow the controller and hosts that read files
+//!           understand each other.
 
 use super::show::{state_of, text_of};
 use super::{connect, done};
@@ -15,7 +17,7 @@ use crate::output::outln;
 use anyhow::{Context as _, Result, anyhow, bail};
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_controller::client::Client;
 use weir_model::agent::{AgentConfig, Directory, HoseConfig, VmConfig, parse_directory};
@@ -28,10 +30,11 @@ type Objects = BTreeMap<(Kind, String), Value>;
 /// `weir import`.
 pub(crate) fn import(args: &args::Import) -> Result<u8> {
     let mut client = connect(&args.connection)?;
-    let mut objects = Objects::new();
+    let (mut objects, mut left) = (Objects::new(), BTreeSet::new());
     for file in &args.files {
-        take(&mut client, args, file, &mut objects)?;
+        take(&mut client, args, file, &mut objects, &mut left)?;
     }
+    left.retain(|(vm, _)| !objects.contains_key(&(Kind::Vm, vm.clone())));
     let mut before = Vec::new();
     for ((kind, name), object) in &objects {
         if let Err(FieldError { field, reason }) = read(object.clone()) {
@@ -65,6 +68,14 @@ pub(crate) fn import(args: &args::Import) -> Result<u8> {
             outln!("! {kind} {name}: {state}: {why}")?;
         }
     }
+    for (vm, host) in left {
+        if existing(&mut client, Kind::Vm, &vm)?.is_none() {
+            outln!(
+                "! VM {vm}: host `{host}` is not among the files: import its agent.toml, too, or pairs with \
+                 this VM have no floor on hosts that follow the controller"
+            )?;
+        }
+    }
     if changes == 0 {
         outln!("nothing would change: the controller has all of it")?;
     } else if args.yes {
@@ -76,12 +87,14 @@ pub(crate) fn import(args: &args::Import) -> Result<u8> {
     Ok(0)
 }
 
-/// The objects of one agent.toml.
+/// The objects of one agent.toml. `left` gets all VMs of their tenants with their hosts, as the directory
+/// lists them.
 fn take(
     client: &mut Client,
     args: &args::Import,
     file: &Path,
     objects: &mut Objects,
+    left: &mut BTreeSet<(String, String)>,
 ) -> Result<()> {
     let config: AgentConfig =
         toml::from_str(&input::read(file)?).with_context(|| format!("{}", file.display()))?;
@@ -97,11 +110,13 @@ fn take(
             "metadata": {"name": name}, "spec": spec});
         objects.insert((kind, name.to_owned()), object);
     };
-    let host = host(client, args, file, &config)?;
+    let host = host(client, args, file, &config, &directory)?;
     put(Kind::Host, &config.host, host);
     for vm in &config.vms {
-        let (tenant, spec) = wanted(&config, &directory, vm)
+        let (tenant, spec) = wanted(args, &config, &directory, vm)
             .with_context(|| format!("{}: vm `{}`", file.display(), vm.name))?;
+        let beside = directory.vms.iter().filter(|entry| entry.tenant == tenant);
+        left.extend(beside.map(|entry| (entry.name.clone(), entry.host.clone())));
         let known = existing(client, Kind::Tenant, &tenant)?;
         put(Kind::Tenant, &tenant, known.map_or_else(|| json!({}), |known| known["spec"].clone()));
         put(Kind::Vm, &vm.name, spec);
@@ -109,12 +124,14 @@ fn take(
     Ok(())
 }
 
-/// The host as the controller has it, with the rates of the file.
+/// The host as the controller has it, with the rates of the file. Where the directory lists it, it has the
+/// number and, unless the controller knows another one, the address by which other agents know it.
 fn host(
     client: &mut Client,
     args: &args::Import,
     file: &Path,
     config: &AgentConfig,
+    directory: &Directory,
 ) -> Result<Value> {
     let known = existing(client, Kind::Host, &config.host)?;
     let mut spec = match (known, &args.switch) {
@@ -140,13 +157,27 @@ fn host(
         spec["own"] =
             json!({"out": show_rate(own.0), "in": spec["own"]["in"].as_str().unwrap_or("0bit")});
     }
+    let entry = directory.numbered_hosts().find(|(_, entry)| entry.name == config.host);
+    if let Some((id, entry)) = entry {
+        if spec["control"].is_null() {
+            spec["control"] = entry.control.to_string().into();
+        }
+        if !args.renumber {
+            spec["number"] = id.0.into();
+        }
+    }
     Ok(spec)
 }
 
 /// A VM's tenant and spec.
-fn wanted(config: &AgentConfig, directory: &Directory, vm: &VmConfig) -> Result<(String, Value)> {
-    let entry = directory.vms.iter().find(|entry| entry.name == vm.name);
-    let entry = entry.ok_or_else(|| anyhow!("the directory does not list it"))?;
+fn wanted(
+    args: &args::Import,
+    config: &AgentConfig,
+    directory: &Directory,
+    vm: &VmConfig,
+) -> Result<(String, Value)> {
+    let entry = directory.numbered_vms().find(|(_, entry)| entry.name == vm.name);
+    let (id, entry) = entry.ok_or_else(|| anyhow!("the directory does not list it"))?;
     if entry.host != config.host {
         bail!("the directory says that it is on host `{}`, not `{}`", entry.host, config.host);
     }
@@ -180,6 +211,9 @@ fn wanted(config: &AgentConfig, directory: &Directory, vm: &VmConfig) -> Result<
         dscp: vm.dscp,
     };
     spec["network"] = serde_json::to_value(network)?;
+    if !args.renumber {
+        spec["number"] = id.0.into();
+    }
     Ok((entry.tenant.clone(), spec))
 }
 
