@@ -86,14 +86,14 @@ fn a_token_works_once_and_for_its_host() {
     let (folder, controller) = (Folder::new(), Controller::start());
     apply(&controller, cloud());
     let home = Home::new(folder.0.join("h0"));
-    let secret = token(&controller, "h0", 60_000);
+    let secret = token(&controller, "h0", 3_600_000);
     let error = try_join(&controller, &home, "h1", &secret).expect_err("another host");
     assert!(error.contains("this token is for host `h0`, not for `h1`"), "{error}");
     try_join(&controller, &home, "h0", &secret).expect("its own");
     let error = try_join(&controller, &home, "h0", &secret).expect_err("twice");
     assert!(error.contains("it was used before"), "{error}");
-    let former = token(&controller, "h0", 60_000);
-    let latest = token(&controller, "h0", 60_000);
+    let former = token(&controller, "h0", 3_600_000);
+    let latest = token(&controller, "h0", 3_600_000);
     let error = try_join(&controller, &home, "h0", &former).expect_err("replaced");
     assert!(error.contains("this token is not known"), "{error}");
     try_join(&controller, &home, "h0", &latest).expect("the latest one");
@@ -101,7 +101,7 @@ fn a_token_works_once_and_for_its_host() {
         try_join(&controller, &home, "h0", &controller.first.token).expect_err("a person's");
     assert!(error.contains("this token is not known"), "{error}");
     // Nor does a host's token open the API.
-    let secret = token(&controller, "h0", 60_000);
+    let secret = token(&controller, "h0", 3_600_000);
     let mut client = controller.client_of(&secret);
     assert_eq!(client.get("/api/v1/vms").expect("it answers").json()["items"], json!([]));
     assert_eq!(client.get("/metrics").expect("it answers").status, 403);
@@ -112,7 +112,7 @@ fn a_host_joins_by_fingerprint_and_another_authority_is_refused() {
     let (folder, controller) = (Folder::new(), Controller::start());
     apply(&controller, cloud());
     let home = Home::new(folder.0.join("h0"));
-    let secret = token(&controller, "h0", 60_000);
+    let secret = token(&controller, "h0", 3_600_000);
     let hex = fingerprint(&controller.first.ca).expect("a certificate");
     let mut hash: [u8; 32] =
         std::array::from_fn(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).expect("digits"));

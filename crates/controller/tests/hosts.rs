@@ -157,7 +157,7 @@ pub(crate) fn try_join(
 
 pub(crate) fn joined(controller: &Controller, folder: &Path, host: &str) -> Home {
     let home = Home::new(folder.join(host));
-    let secret = token(controller, host, 60_000);
+    let secret = token(controller, host, 3_600_000);
     try_join(controller, &home, host, &secret).expect("it may");
     home
 }
