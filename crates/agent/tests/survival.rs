@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use crate::common::{Agent, FLOOR, World, copy_of_daemon, daemon, pause, sh, until};
+use crate::common::{Agent, FLOOR, Stop, World, copy_of_daemon, daemon, pause, sh, until};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,8 +31,9 @@ fn stream<T>(world: &World, mbps: u64, payload: usize, during: impl FnOnce() -> 
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&from, mbps, payload, &stop));
         let receiver = scope.spawn(|| receive(&to, &stop));
+        let running = Stop(&stop);
         let result = during();
-        stop.store(true, Ordering::Relaxed);
+        drop(running);
         let sent = sender.join().unwrap();
         let came = receiver.join().unwrap();
         (Stream { sent, came, lost_inside: lost_inside() - before }, result)

@@ -1,7 +1,7 @@
 //! What an agent knows of what waits in its pairs' queues. Needs root.
 #![allow(clippy::disallowed_methods)]
 
-use crate::common::{World, until};
+use crate::common::{Stop, World, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Datagrams of a kilobyte from VM 1 to VM 2 until told to stop, forty a millisecond or one in twenty.
@@ -33,12 +33,4 @@ fn a_pair_that_sends_more_than_it_may_is_known_to_wait_and_one_that_sends_less_i
         // 0.4 Mbit/s of a floor of 20.
         until("nothing waits", 20, || !says("waited in its queue"));
     });
-}
-
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

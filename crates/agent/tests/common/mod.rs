@@ -44,6 +44,15 @@ pub(crate) fn sh(line: &str) -> String {
     text(&output.stdout)
 }
 
+/// Ends a thread of a scope, which else is waited for also when what it is for has failed.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 pub(crate) fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
