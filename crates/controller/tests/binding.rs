@@ -540,7 +540,7 @@ fn two_controllers_do_not_bind_at_one_switch() {
         |name: &str| object("Host", name, json!({"switch": "tor", "rate": "100Mbit", "slots": 9}));
     let items = json!([topology(&[]), host("h0"), host("h1"), switch(Some(&world.tor.path))]);
     apply(&other, json!({"items": items}));
-    until("it is said whose it is", || {
+    until("it is said which controller has it", || {
         let ready = condition(&other, "switches/tor", "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
         ready["reason"] == "Owned" && message.contains("the controller `weir-")

@@ -62,7 +62,7 @@ fn a_receiver_that_goes_takes_all_pairs_along() {
     let record = run(&gone, "elasticswitch:steady");
     assert!(rate(&record, 0, 20, 30) > 19.0);
     assert_eq!([0, 1].map(|sender| rate(&record, sender, 31, 90)), [0.0; 2]);
-    assert_eq!(record.observed.agent_pairs, [0; 3], "also where somebody still sends to it");
+    assert_eq!(record.observed.agent_pairs, [0; 3], "also where packets still come to it");
     let back =
         scenario(&[(3000, FaultKind::StopVm { vm: D }), (4000, FaultKind::StartVm { vm: D })]);
     let record = run(&back, "elasticswitch:steady");

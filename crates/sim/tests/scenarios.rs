@@ -329,7 +329,7 @@ fn floors_hold_while_messages_are_late_doubled_and_overtaken_and_that_is_counted
     let all = control(4);
     let part = all.lost as f64 / (all.believed + all.lost) as f64;
     assert!((part - 0.1).abs() < 0.02, "{part}");
-    assert_eq!(run(&points[1], "none", 1).observed.control, None, "nobody speaks");
+    assert_eq!(run(&points[1], "none", 1).observed.control, None, "no agent speaks");
 }
 
 /// A law with other constants is another run; the usual one, given as such, is the same.

@@ -1,6 +1,6 @@
 //! When a host greets a peer.
 //!
-//! Problem   A message is believed if its writer knows this life of the host. After a restart nobody does, and a peer
+//! Problem   A message is believed if its writer knows this life of the host. After a restart no peer does, and one
 //!           that has nothing to say would never learn of it. If each doubtful message were answered, a flood of old
 //!           recordings would be answered in kind.
 //! Approach  A greeting is a message without content that names both lives. A peer is greeted when it is doubted, at

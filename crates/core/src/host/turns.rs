@@ -196,8 +196,10 @@ impl HostLoop {
                     self.machine.handle(now, Given::Policy(&without), &mut self.outbox);
                 }
                 self.machine.handle(now, Given::Policy(policy), &mut self.outbox);
-                let is_peer = |host: &HostId| policy.directory.values().any(|at| at.host == *host);
-                self.greetings.retain(is_peer);
+                // A directory may list a hundred thousand VMs: it is read once, not for each peer.
+                let peers: SortedSet<HostId> =
+                    policy.directory.values().map(|at| at.host).collect();
+                self.greetings.retain(|host| peers.contains(host));
             }
             Call::Doubted(peer) => self.greetings.doubted(now, peer),
             Call::Written(outcome) => self.take_outcome(now, outcome),
