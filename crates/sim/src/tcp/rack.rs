@@ -76,6 +76,17 @@ impl Rack {
         self.resent.clear();
     }
 
+    /// Nothing is in flight, nor will be.
+    pub(super) fn release(&mut self) {
+        self.resent = VecDeque::new();
+    }
+
+    /// Whether it holds memory.
+    #[cfg(test)]
+    pub(super) fn keeps(&self) -> bool {
+        self.resent.capacity() > 0
+    }
+
     /// An ACK tells of segments `from` to `to`; the scoreboard does not know yet. `probe` was sent
     /// twice without having been lost.
     pub(super) fn hear(

@@ -85,6 +85,8 @@ pub(crate) struct Sender {
     next: u32,
     /// One more than the last segment there will ever be.
     pub(crate) end: u32,
+    /// The application will send no more.
+    halted: bool,
     /// The receiver's window, in segments.
     limit: u32,
     /// One more than the last segment that a port lets it send, if one has a say; written by the
@@ -152,6 +154,7 @@ impl Sender {
             una: 0,
             next: 0,
             end,
+            halted: false,
             limit,
             edge: u32::MAX,
             window: Window::new(config.initial_window),
@@ -294,6 +297,9 @@ impl Sender {
         if self.board.is_some() {
             self.conclude(now, delivered, acked > 0);
         }
+        if self.halted && acked > 0 {
+            self.rest();
+        }
     }
 
     /// A mark asked for a smaller window: what is delivered lets so much less go that a round trip
@@ -323,6 +329,19 @@ impl Sender {
     /// The application has nothing more to send.
     pub(crate) fn halt(&mut self) {
         self.end = self.end.min(self.next);
+        self.halted = true;
+        self.rest();
+    }
+
+    /// Keeps no memory for segments once the last one is acknowledged: a run of hours has thousands of
+    /// connections that are over.
+    fn rest(&mut self) {
+        if self.is_idle() {
+            self.stamps = self.stamps.take().map(|_| Stamps::default());
+            if let Some(rack) = &mut self.rack {
+                rack.release();
+            }
+        }
     }
 
     /// Nothing is under way, and nothing waits.

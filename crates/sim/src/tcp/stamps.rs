@@ -49,6 +49,12 @@ impl Stamps {
         self.orders[self.place(seq)]
     }
 
+    /// Whether it holds memory.
+    #[cfg(test)]
+    pub(super) fn keeps(&self) -> bool {
+        self.orders.capacity() > 0
+    }
+
     #[inline]
     fn place(&self, seq: u32) -> usize {
         seq as usize & (self.orders.len() - 1)

@@ -347,6 +347,24 @@ fn with_rack(end: u32, lost: &[usize]) -> Ends {
 }
 
 #[test]
+fn a_connection_that_is_over_keeps_no_memory_for_its_segments() {
+    let mut ends = with_rack(10_000, &[3, 4]);
+    ends.pump();
+    ends.sender.halt();
+    let keeps = |sender: &Sender| {
+        let stamps = sender.stamps.as_ref().is_some_and(Stamps::keeps);
+        stamps || sender.rack.as_ref().is_some_and(Rack::keeps)
+    };
+    assert!(keeps(&ends.sender), "some are in flight");
+    ends.play();
+    assert!(ends.sender.is_idle() && ends.sender.end < 100, "{}", ends.sender.end);
+    assert!(!keeps(&ends.sender));
+    // What comes late finds nothing, and harms nothing.
+    ends.sender.on_ack(ends.now, ends.sender.end, 0, &[(1, 3)]);
+    assert!(!keeps(&ends.sender));
+}
+
+#[test]
 fn a_lost_tail_is_found_by_a_probe_and_not_by_a_timeout() {
     let mut ends = with_rack(30, &[28, 29]);
     ends.play();
