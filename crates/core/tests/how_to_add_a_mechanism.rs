@@ -29,6 +29,7 @@ const ROW: Row = Row {
     floors: |_| Floors::Nowhere,
     reserves: false,
     returns: true,
+    own_code_points: false,
 };
 
 /// A host with VM 0, which sends to VMs 1 and 2 elsewhere.

@@ -40,6 +40,8 @@ pub struct Row {
     pub reserves: bool,
     /// Whether a simulated agent can die and return with it.
     pub returns: bool,
+    /// Whether it writes code points by itself, so that no tenant can have a switch's queue by its own.
+    pub own_code_points: bool,
 }
 
 /// Where floors hold.
@@ -92,6 +94,7 @@ pub const ALL: &[Row] = &[
         floors: |_| Floors::Everywhere,
         reserves: true,
         returns: true,
+        own_code_points: false,
     },
     Row {
         name: "seawall",
@@ -106,6 +109,7 @@ pub const ALL: &[Row] = &[
         floors: |_| Floors::Nowhere,
         reserves: false,
         returns: true,
+        own_code_points: false,
     },
     Row {
         name: "elasticswitch",
@@ -124,6 +128,7 @@ pub const ALL: &[Row] = &[
         },
         reserves: false,
         returns: true,
+        own_code_points: false,
     },
     Row {
         name: "eyeq",
@@ -138,6 +143,7 @@ pub const ALL: &[Row] = &[
         floors: |_| Floors::AtHosts,
         reserves: false,
         returns: false,
+        own_code_points: true,
     },
     Row {
         name: "level",
@@ -153,6 +159,7 @@ pub const ALL: &[Row] = &[
         floors: |_| Floors::Nowhere,
         reserves: false,
         returns: true,
+        own_code_points: false,
     },
     Row {
         name: "trinity",
@@ -168,6 +175,7 @@ pub const ALL: &[Row] = &[
         floors: |_| Floors::Nowhere,
         reserves: false,
         returns: true,
+        own_code_points: false,
     },
 ];
 

@@ -30,9 +30,11 @@ pub(crate) fn check(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Er
     let Some(bound) = mechanism.bound else { return Ok(()) };
     let refuse =
         |what: String, instead: &str| Err(Error::Unsupported { what, instead: instead.to_owned() });
-    if mechanism.name() == "eyeq" {
-        let what =
-            format!("spec.mechanisms has `{}`: EyeQ has code points of its own", mechanism.label);
+    if let Some(row) = mechanism.row.filter(|row| row.own_code_points) {
+        let what = format!(
+            "spec.mechanisms has `{}`: {} has code points of its own",
+            mechanism.label, row.title
+        );
         return refuse(what, "bind tenants of `elasticswitch`");
     }
     if bound == Bound::Static && scenario.binding.shared_weight == 0 {

@@ -58,8 +58,9 @@ fn check(scenario: &Scenario, mechanism: &Mechanism, bound: Bound) -> Result<(),
         Err(Unsupported::new(field, what.to_owned(), instead.to_owned()))
     };
     let label = || format!("spec.mechanisms ({})", mechanism.label);
-    if mechanism.name() == "eyeq" {
-        return refuse(label(), "EyeQ among bound tenants", "write `elasticswitch`: both use tags");
+    if let Some(row) = mechanism.row.filter(|row| row.own_code_points) {
+        let what = format!("{} among bound tenants", row.title);
+        return refuse(label(), &what, "write `elasticswitch`: both use tags");
     }
     if has_priorities(mechanism) {
         let what = "two priorities among bound tenants";
