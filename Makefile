@@ -6,7 +6,7 @@
 CARGO := scripts/cargo
 WEIR  := target/release/weir
 
-.PHONY: all demo build test test-long check swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
+.PHONY: all demo build package install test test-long check swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
 
 all: build
 
@@ -18,6 +18,21 @@ setup-test:
 
 build: setup
 	$(CARGO) build --release --locked
+
+# The Debian package, with units, man pages and completions: dist/weir_VERSION_ARCH.deb.
+package: build
+	@scripts/package
+
+# Without a package, for other systems: the binary and the units. PREFIX is where, DESTDIR before it.
+PREFIX ?= /usr
+install: build
+	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
+	for unit in agent controller; do \
+		install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
+		sed 's|/usr/bin/weir|$(PREFIX)/bin/weir|' packaging/weir-$$unit.service \
+			>$(DESTDIR)$(PREFIX)/lib/systemd/system/weir-$$unit.service; \
+	done
+	$(WEIR) man $(DESTDIR)$(PREFIX)/share/man/man1
 
 # A starved tenant without protection, then with it.
 demo: build
@@ -96,5 +111,5 @@ figures: build
 
 clean:
 	@if [ -x $(WEIR) ] && [ "$$(id -u)" = 0 ]; then $(WEIR) clean; fi
-	rm -rf out
+	rm -rf out dist
 	$(CARGO) clean

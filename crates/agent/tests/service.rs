@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const UNIT: &str = include_str!("../../../packaging/weir-agent.service");
+const CONTROLLER: &str = include_str!("../../../packaging/weir-controller.service");
 
 /// A manager's end of the conversation.
 struct Manager(UnixDatagram);
@@ -68,20 +69,31 @@ fn the_manager_hears_ready_then_signs_of_life_from_the_loop_then_stopping() {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_unit() {
+fn systemd_finds_nothing_wrong_with_the_units_and_little_that_they_expose() {
     let directory = std::env::temp_dir().join(format!("weir-unit-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     // Verified as installed: the binary must be there.
-    let unit = UNIT.replace("/usr/bin/weir", &copy_of_daemon(&directory).display().to_string());
-    let file = directory.join("weir-agent.service");
-    std::fs::write(&file, unit).unwrap();
-    let output = Command::new("systemd-analyze").arg("verify").arg(&file).output();
+    let binary = copy_of_daemon(&directory).display().to_string();
+    let asked = |(name, unit): (&str, &str)| {
+        let file = directory.join(name);
+        std::fs::write(&file, unit.replace("/usr/bin/weir", &binary)).unwrap();
+        let ask = |args: &[&str]| {
+            let output = Command::new("systemd-analyze").args(args).arg(&file).output();
+            output.expect("systemd-analyze is installed: see scripts/setup test")
+        };
+        (name.to_owned(), ask(&["verify"]), ask(&["security", "--offline=true", "--threshold=30"]))
+    };
+    let units = [("weir-agent.service", UNIT), ("weir-controller.service", CONTROLLER)];
+    let answers = units.map(asked);
     std::fs::remove_dir_all(&directory).unwrap();
-    let output = output.expect("systemd-analyze is installed: see scripts/setup test");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // A machine whose own units have mistakes is told of them as well.
-    let ours: Vec<&str> = said.lines().filter(|line| line.contains("weir-agent")).collect();
-    assert!(ours.is_empty() && (output.status.success() || !said.is_empty()), "{said}");
+    for (name, verified, exposed) in answers {
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        // A machine whose own units have mistakes is told of them as well.
+        let ours: Vec<&str> = said.lines().filter(|line| line.contains(&name)).collect();
+        assert!(ours.is_empty() && (verified.status.success() || !said.is_empty()), "{said}");
+        let said = String::from_utf8_lossy(&exposed.stdout).into_owned();
+        assert!(exposed.status.success() && said.contains("Overall exposure"), "{name}: {said}");
+    }
 }
 
 #[test]
