@@ -567,11 +567,11 @@ impl Driver {
 
     /// Renews the lease on what is borrowed, unless what should have been lowered is not.
     fn renew(&mut self, now: Time) {
-        self.renewed = now;
         if self.host.may_renew(now) {
             match self.dataplane.renew_lease(now.as_nanos()) {
-                Ok(false) => {}
+                Ok(false) => self.renewed = now,
                 Ok(true) => {
+                    self.renewed = now;
                     tracing::warn!("the guardian had taken back what was borrowed");
                     self.host.handle(now, Call::Rewrite);
                 }
