@@ -105,8 +105,14 @@ pub(crate) enum Command {
         /// Where they are written
         dir: PathBuf,
     },
-    /// What a running agent does: pairs, floors, rates
-    Top(Socket),
+    /// What a running agent does: pairs, floors, rates; on a terminal until `q`
+    Top {
+        /// Print it once
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        socket: Socket,
+    },
     /// Switch a running agent between enforcing floors and only observing, without losing a packet
     Mode {
         /// `observe` counts and says what would be done; `enforce` does it

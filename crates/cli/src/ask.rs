@@ -1,9 +1,12 @@
 //! `weir top` and `weir explain`: questions to a running agent.
 
+mod screen;
+
 use crate::args::Socket;
 use crate::output::{out, outln};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, stdin, stdout};
 use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{
@@ -18,12 +21,15 @@ use weir_units::show;
 /// Names shown in one line of a list; `--json` has all.
 const LISTED_MOST: usize = 8;
 
-/// `weir top`.
+/// `weir top`: until `q` on a terminal, elsewhere once.
 ///
 /// # Errors
 /// No agent answers.
-pub(crate) fn top(socket: &Socket) -> Result<u8> {
-    answer(socket, &Request::Top)
+pub(crate) fn top(socket: &Socket, once: bool) -> Result<u8> {
+    if once || socket.json || !stdout().is_terminal() || !stdin().is_terminal() {
+        return answer(socket, &Request::Top);
+    }
+    screen::show(&path(socket)?)
 }
 
 /// `weir explain A B`.
@@ -89,7 +95,7 @@ fn top_text(top: &Top) -> String {
         }
         grid.rows.push(row);
     }
-    let mut text = format!(
+    let text = format!(
         "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{}\n",
         top.host,
         top.mechanism,
@@ -98,6 +104,12 @@ fn top_text(top: &Top) -> String {
         top.pairs.len(),
         grid.table()
     );
+    text + &note_text(top)
+}
+
+/// What is said beside the table of pairs.
+fn note_text(top: &Top) -> String {
+    let mut text = String::new();
     if top.observing {
         text.push_str(
             "OBSERVING: nothing is enforced; rates are what would be set. Packets carry no numbers, so \
@@ -362,7 +374,7 @@ mod tests {
     #[test]
     fn a_missing_agent_is_an_error_that_says_what_to_do() {
         for socket in [socket(None), socket(Some("a"))] {
-            let error = format!("{:#}", top(&socket).expect_err("nobody is there"));
+            let error = format!("{:#}", top(&socket, true).expect_err("nobody is there"));
             assert!(error.contains("weir agent --config"), "{error}");
         }
     }

@@ -87,7 +87,7 @@ fn run(command: &Command) -> Result<u8> {
             clap_mangen::generate_to(Cli::command(), dir)?;
             Ok(0)
         }
-        Command::Top(socket) => ask::top(socket),
+        Command::Top { once, socket } => ask::top(socket, *once),
         Command::Mode { mode, config } => {
             let mode = match mode {
                 args::ModeName::Enforce => weir_model::agent::Mode::Enforce,
