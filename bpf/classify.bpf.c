@@ -237,7 +237,7 @@ static __always_inline __u32 unpaired_class(const struct weir_port *port, __u32 
 {
 	struct weir_places *vm = bpf_map_lookup_elem(&places, &port->slot);
 
-	if (!vm || is_ahead(&vm->stray_ns, octets, port->stray_bps))
+	if (!vm || is_ahead(&vm->stray_ns, octets, port->stray_bps, STRAY_AHEAD))
 		return UNPAIRED;
 	__sync_fetch_and_add(&counters->unclassified, 1);
 	return port->default_class;
@@ -249,7 +249,20 @@ static __always_inline __u32 stray_class(const struct sender *from, const struct
 {
 	struct weir_places *vm = bpf_map_lookup_elem(&places, &from->slot);
 
-	return vm && is_ahead(&vm->stray_ns, octets, port->stray_bps) ? STRAY : from->default_class;
+	if (vm && is_ahead(&vm->stray_ns, octets, port->stray_bps, STRAY_AHEAD))
+		return STRAY;
+	return from->default_class;
+}
+
+/* The class of a packet whose pair may get a class any moment. */
+static __always_inline __u32 moment_class(const struct sender *from, const struct weir_port *port,
+					  __u32 octets)
+{
+	struct weir_places *vm = bpf_map_lookup_elem(&places, &from->slot);
+
+	if (vm && port->moment && is_ahead(&vm->moment_ns, octets, port->stray_bps, port->moment))
+		return STRAY;
+	return from->default_class;
 }
 
 /*
@@ -305,7 +318,7 @@ static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 	forget_backlog(state);
 	stray = is_stray(state);
 	ask_for_class(&pair, state, same_tenant, counters);
-	return stray ? stray_class(&from, port, p->octets) : from.default_class;
+	return stray ? stray_class(&from, port, p->octets) : moment_class(&from, port, p->octets);
 }
 
 /* A function of its own, so that the verifier visits it once and not once for each way to it. */

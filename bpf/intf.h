@@ -112,9 +112,10 @@ struct weir_port {
 	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC, WEIR_BARE, WEIR_KEEP_DSCP, WEIR_RESTORE_DSCP */
 	__u32 max_pairs;     /* places in `tx`, and as many in `rx` */
 	__u32 stray_bps;     /* what its pairs without a class may send, bit/s (see stray.h) */
+	__u32 moment;	     /* octets that they may send ahead while they wait for one; 0: no bound */
 	__u16 mac[4];	     /* six octets in network order and two of nothing */
 };
-_Static_assert(sizeof(struct weir_port) == 44, "intf.rs expects 44");
+_Static_assert(sizeof(struct weir_port) == 48, "intf.rs expects 48");
 
 /*
  * Entries in `tx` and `rx` that belong to one VM, by slot. The kernel side
@@ -127,8 +128,9 @@ struct weir_places {
 	__u64 tx_gone; /* by the agent */
 	__u64 rx_gone; /* by the agent */
 	__u64 stray_ns; /* when what its pairs without a class sent would have left (see stray.h) */
+	__u64 moment_ns; /* the same of what they sent while they waited for one */
 };
-_Static_assert(sizeof(struct weir_places) == 40, "intf.rs expects 40");
+_Static_assert(sizeof(struct weir_places) == 48, "intf.rs expects 48");
 
 /* What all programs go by. Written by the agent only, before they are attached. */
 struct weir_settings {

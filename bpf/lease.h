@@ -69,7 +69,7 @@ static __always_inline int is_unleased(const struct weir_port *port, __u32 class
 	level = bpf_map_lookup_elem(&levels, &node);
 	clock = bpf_map_lookup_elem(&unleased, &node);
 	bps = level ? *(volatile __u64 *)&level->floor : 0;
-	return clock && is_ahead(clock, octets, bps);
+	return clock && is_ahead(clock, octets, bps, STRAY_AHEAD);
 }
 
 #endif

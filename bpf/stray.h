@@ -11,7 +11,11 @@
  *
  * So after a moment all such pairs of a VM share a small rate. classify drops
  * what exceeds it, before it has a number, so it does not count as a loss of
- * the network.
+ * the network. The agent lowers the rate while receivers report losses of them.
+ *
+ * Moments are bounded as well, or a VM that sends to one new peer after another
+ * would always be in one: all moments of a VM share the same rate again, and may
+ * be ahead of it by a few milliseconds of the uplink.
  */
 #ifndef WEIR_STRAY_H
 #define WEIR_STRAY_H
@@ -49,10 +53,11 @@ static __always_inline int is_stray(struct weir_tx *pair)
 
 /*
  * Whether a packet is beyond what may be sent at `bps`, of which `clock` says when
- * all before it would have left; if not, the clock moves on. A rate of 0 bounds
- * nothing. A function of its own, so that the verifier looks at its rounds once.
+ * all before it would have left; if not, the clock moves on. So many octets may be
+ * `allowed` ahead, or STRAY_AHEAD_NS if that is more. A rate of 0 bounds nothing. A
+ * function of its own, so that the verifier looks at its rounds once.
  */
-__noinline int is_ahead(__u64 *clock, __u32 octets, __u64 bps)
+__noinline int is_ahead(__u64 *clock, __u32 octets, __u64 bps, __u32 allowed)
 {
 	__u64 span, ahead, empty, from, now;
 	int n;
@@ -60,7 +65,7 @@ __noinline int is_ahead(__u64 *clock, __u32 octets, __u64 bps)
 	if (!clock || !bps)
 		return 0;
 	span = time_for(octets, bps);
-	ahead = later(STRAY_AHEAD_NS, time_for(STRAY_AHEAD, bps));
+	ahead = later(STRAY_AHEAD_NS, time_for(allowed, bps));
 	now = bpf_ktime_get_ns();
 	for (n = 0; n < STRAY_TRIES; n++) {
 		empty = *(volatile __u64 *)clock;

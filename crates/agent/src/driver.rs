@@ -470,7 +470,7 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, tags, meters, windows, offers, .. } = work;
+        let Work { forgotten, pairs, tags, meters, windows, offers, brakes, .. } = work;
         self.tell_of_events(now, &work.events);
         work.greetings.into_iter().for_each(|peer| self.greet(peer));
         let mut outcome = Outcome::default();
@@ -483,6 +483,14 @@ impl Driver {
         }
         self.write_rates(&pairs, &mut outcome);
         self.write_tags(&tags, &mut outcome);
+        for (vm, brake) in brakes {
+            if let Err(error) = self.dataplane.brake_strays(vm, brake) {
+                tracing::error!(
+                    "{vm}: the rate of its pairs without a class was not written: {error}"
+                );
+                outcome.unbraked.push(vm);
+            }
+        }
         if writes {
             self.host.handle(now, Call::Written(outcome));
         }

@@ -53,6 +53,10 @@ const MAX_QUANTUM: u64 = 60_000;
 /// (`weir-model`), and up to five hosts' uplinks into one link of that rate, they stay within what
 /// no floor was promised of.
 const STRAYS: u64 = 50;
+/// What a VM may send ahead of the strays' rate while its pairs wait for a class: the uplink's rate for so long,
+/// or so many octets if that is more. Agents give a class within a few milliseconds.
+const MOMENT: Span = Span::from_millis(10);
+const MOMENT_OCTETS: Bytes = Bytes::new(256 * 1024);
 /// The part of a VM's floor that it may send beside it to places that no directory lists, unless
 /// another is given. With floors of nine tenths of a link, that and strays and control traffic fill
 /// seven of the last ten hundredths.
@@ -325,6 +329,11 @@ impl Levels {
     /// theirs.
     pub fn stray_rate(&self, vm: &Share) -> Rate {
         self.default_rate(vm).max(self.stray_part.min(self.cap(vm))).max(MIN_RATE)
+    }
+
+    /// Octets that a VM's pairs may send ahead of [`Levels::stray_rate`] while they wait for a queue.
+    pub fn moment(&self, vm: &Share) -> Bytes {
+        self.cap(vm).bytes_in(MOMENT).max(MOMENT_OCTETS)
     }
 
     /// A VM's traffic without a floor.

@@ -102,3 +102,13 @@ fn a_cap_leaves_default_traffic_what_the_floor_does_not_take() {
     assert_eq!(levels.vm(&tight).rate, levels.vm(&tight).ceil);
     assert_eq!(levels.vm_default(&tight).rate, MIN_RATE);
 }
+
+#[test]
+fn while_pairs_wait_for_a_queue_a_vm_may_send_some_milliseconds_of_its_link_ahead() {
+    let share = Share { floor: Rate::ZERO, cap: None, external: External::NONE };
+    let moment = |rate, share: Share| Levels::new(Uplink::new(rate), &[share]).moment(&share);
+    assert_eq!(moment(Rate::from_mbps(10_000), share), Bytes::new(12_500_000));
+    assert_eq!(moment(Rate::from_mbps(100), share), Bytes::new(256 * 1024));
+    let capped = Share { cap: Some(Rate::from_mbps(1000)), ..share };
+    assert_eq!(moment(Rate::from_mbps(10_000), capped), Bytes::new(1_250_000));
+}

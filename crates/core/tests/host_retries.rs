@@ -6,6 +6,7 @@ use weir_core::host::{
     Setting, Work,
 };
 use weir_core::mechanism::{Law, PairView};
+use weir_core::message::{Congestion, Message};
 use weir_units::{HostId, PairId, Rate, SortedMap, Span, TenantId, Time, VmId};
 
 const PAIRS: [PairId; 3] =
@@ -157,4 +158,38 @@ fn whatever_is_refused_in_between_classes_become_what_the_machine_wants() {
         }
         assert!(refused > 0, "seed {seed} refuses no removal");
     }
+}
+
+#[test]
+fn losses_of_pairs_without_a_class_brake_their_vm_and_nothing_else_does() {
+    let mut world = World::new();
+    let mut hear = |world: &mut World, from: u32, pair: usize, lost: u32| {
+        world.now += Span::from_millis(200);
+        let report = Congestion { pair: PAIRS[pair], lost, marked: 0, received: 9 };
+        let message = Message::Congestion(report);
+        world.host.handle(world.now, Call::Input(Input::Message(HostId(from), message)));
+        world.turn(Refuses::default()).brakes
+    };
+    world.begins(0);
+    (0..500).for_each(|_| drop(world.turn(Refuses::default())));
+    assert_eq!(hear(&mut world, 1, 0, 3), [], "it has a class, and its law goes by losses");
+    assert_eq!(hear(&mut world, 2, 1, 0), [], "nothing was lost");
+    assert_eq!(hear(&mut world, 3, 1, 3), [], "that host does not have the pair's destination");
+    let braked = hear(&mut world, 2, 1, 3);
+    let ten = Rate::from_mbps(10);
+    assert_eq!(
+        braked.iter().map(|(vm, b)| (*vm, b.of(ten))).collect::<Vec<_>>(),
+        [(VmId(0), ten.mul_ratio(1, 2))]
+    );
+    // A class that the data plane could not give is none.
+    let outcome = Outcome { classless: vec![PAIRS[0]], ..Outcome::default() };
+    world.host.handle(world.now, Call::Written(outcome));
+    assert_eq!(hear(&mut world, 1, 0, 3)[0].1.of(ten), ten.mul_ratio(1, 4));
+    let outcome = Outcome { unbraked: vec![VmId(0)], ..Outcome::default() };
+    world.host.handle(world.now, Call::Written(outcome));
+    assert_eq!(
+        world.turn(Refuses::default()).brakes[0].1.of(ten),
+        ten.mul_ratio(1, 4),
+        "it is tried again"
+    );
 }

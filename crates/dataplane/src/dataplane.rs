@@ -48,6 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use weir_core::classes::Overbooked;
+use weir_core::host::Brake;
 use weir_units::{PairId, VmId};
 
 /// One agent's datapath.
@@ -80,6 +81,8 @@ pub struct Dataplane {
     draining: Option<switch::Draining>,
     /// VMs whose packets may miss the shaper.
     bare: BTreeSet<VmId>,
+    /// VMs whose pairs without a class may send less than their rate.
+    brakes: BTreeMap<VmId, Brake>,
     /// Number of looks at the plumbing.
     looks: u64,
     /// What stood around the ports when that was last looked at.
@@ -191,7 +194,8 @@ impl Dataplane {
         programs.set(settings(config, shaper.kind(), uplink))?;
         fill_endpoints(&programs, config)?;
         drop_ports(&mut programs, &strangers)?;
-        let slots = fill_ports(&mut programs, config, hooks, &*shaper, &BTreeSet::new())?;
+        let slots =
+            fill_ports(&mut programs, config, hooks, &*shaper, &BTreeSet::new(), &BTreeMap::new())?;
         let places = fill_places(&mut programs, config, &*shaper, &slots)?;
         outside::close_to_vms(&programs, config)?;
         eyeq::set(&programs, config, hooks)?;
@@ -224,6 +228,7 @@ impl Dataplane {
             devices: Devices::default(),
             draining: None,
             bare: BTreeSet::new(),
+            brakes: BTreeMap::new(),
             looks: 0,
             around: Vec::new(),
             attached: hooks.to_vec(),

@@ -172,7 +172,7 @@ shared!(
 );
 shared!(
     /// Entries in the tables of pairs that belong to one VM.
-    Places, 40, {
+    Places, 48, {
         /// Sending pairs that the kernel made.
         tx_made: u64,
         /// Receiving pairs that the kernel made.
@@ -184,11 +184,13 @@ shared!(
         /// Time at which the strays so far would have left at their rate, on the kernel's monotonic
         /// clock.
         stray_ns: u64,
+        /// The same of what pairs sent while they waited for a class.
+        moment_ns: u64,
     }
 );
 shared!(
     /// A VM's port, or one that leads outside and that the endpoints of several tenants share.
-    Port, 44, {
+    Port, 48, {
         /// The VM.
         vm: u32,
         /// Its tenant.
@@ -207,6 +209,8 @@ shared!(
         max_pairs: u32,
         /// Rate that its strays share, bit/s; 0: no bound.
         stray_bps: u32,
+        /// Octets that its pairs may send ahead while they wait for a class; 0: no bound.
+        moment: u32,
         /// The only source address with [`FIXED_MAC`]: six octets and two of nothing.
         mac: [u8; 8],
     }

@@ -85,6 +85,22 @@ fn pairs_without_a_class_have_a_moment_and_then_the_vms_rate_together() {
 }
 
 #[test]
+fn the_moments_of_a_vms_pairs_share_what_it_may_send_ahead() {
+    let host = host(SLOW, 16);
+    let (_, mut port) = host.ports.read().unwrap().next().expect("the loopback");
+    port.moment = 30 * 1514;
+    host.ports.put(LOOPBACK, port).unwrap();
+    // Thirty frames, and the one that found only thirty; each lasts longer than this test.
+    assert_eq!(passed(&host, PEER, 20), 20);
+    assert_eq!(passed(&host, OTHER, 20), 11, "this one is new, but its VM is the same");
+    assert_eq!(host.port_counters.get(0).stray, 9);
+    host.classes.put(TO_PEER, OWN).unwrap();
+    assert_eq!(send(&host, PEER, 1472), Some(OWN), "who has a class pays for nobody's moment");
+    std::thread::sleep(MOMENT);
+    assert_eq!(passed(&host, OTHER, 20), 13, "after its moment it has the strays' rate");
+}
+
+#[test]
 fn a_pair_that_gets_a_class_is_bound_by_nothing_else_and_begins_anew_without() {
     let host = host(SLOW, 16);
     assert_eq!(passed(&host, PEER, 1), 1);

@@ -28,6 +28,7 @@ mod hoses;
 mod io;
 mod orders;
 mod policy;
+mod strays;
 mod tags;
 mod turns;
 mod windows;
@@ -41,6 +42,7 @@ pub use io::{
 };
 pub use orders::{Levels, Orders, Pairs, Receive, Setting};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
+pub use strays::Brake;
 pub use tags::Tag;
 pub use turns::{Call, HEARTBEAT, Happening, HostLoop, Outcome, UNWRITTEN, Work};
 pub use windows::WindowShares;

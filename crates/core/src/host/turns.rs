@@ -20,8 +20,8 @@
 //! 5. Sleep until [`HostLoop::next_deadline`].
 
 use super::{
-    Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Tag, Wanted, Why, WindowShares, greet::Greetings,
+    Brake, Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive,
+    Setting, Tag, Wanted, Why, WindowShares, greet::Greetings, strays::Strays,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -91,6 +91,8 @@ pub struct Outcome {
     pub classless: Vec<PairId>,
     /// Tenants whose tag in force is not the one that was ordered.
     pub untagged: Vec<TenantId>,
+    /// VMs whose brake in force is not the one that was ordered.
+    pub unbraked: Vec<VmId>,
 }
 
 /// What a data plane and a network shall do now.
@@ -110,6 +112,8 @@ pub struct Work {
     pub classes: Vec<(VmId, Option<Class>)>,
     /// Offers to pairs that show marks, where they changed; `None`: their guests see all marks.
     pub offers: Vec<(PairId, Option<Rate>)>,
+    /// What VMs' pairs without a class may send, where it changed.
+    pub brakes: Vec<(VmId, Brake)>,
     /// Tags of tenants that changed; `None`: the shared queue.
     pub tags: Vec<(TenantId, Option<Tag>)>,
     /// Peers to greet, before they are sent anything else.
@@ -124,7 +128,7 @@ impl Work {
     /// Whether there is anything to write; messages are not written.
     pub fn writes(&self) -> bool {
         let rates = [self.forgotten.is_empty(), self.pairs.is_empty(), self.paths.is_empty()];
-        !(rates == [true; 3] && self.tags.is_empty())
+        !(rates == [true; 3] && self.tags.is_empty() && self.brakes.is_empty())
     }
 }
 
@@ -141,6 +145,7 @@ pub struct HostLoop {
     /// Pairs that an earlier life left a class of, until the first work.
     adopted: SortedSet<PairId>,
     greetings: Greetings,
+    strays: Strays,
 }
 
 impl HostLoop {
@@ -157,6 +162,7 @@ impl HostLoop {
             classless: SortedSet::new(),
             adopted: SortedSet::new(),
             greetings: Greetings::default(),
+            strays: Strays::default(),
         })
     }
 
@@ -185,7 +191,20 @@ impl HostLoop {
                     }
                     _ => {}
                 }
+                let lost = match &input {
+                    Given::Message(_, Message::Congestion(report)) => {
+                        (report.lost > 0 || report.marked > 0).then_some(report.pair)
+                    }
+                    _ => None,
+                };
+                let believed = lost.map(|_| self.machine.counters().misdirected);
                 self.machine.handle(now, input, &mut self.outbox);
+                if let Some(pair) = lost
+                    && believed == Some(self.machine.counters().misdirected)
+                    && self.has_no_class(now, pair)
+                {
+                    self.strays.congested(now, pair.src);
+                }
             }
             Call::Change { policy, strangers } => {
                 if !strangers.is_empty() {
@@ -200,10 +219,15 @@ impl HostLoop {
                 let peers: SortedSet<HostId> =
                     policy.directory.values().map(|at| at.host).collect();
                 self.greetings.retain(|host| peers.contains(host));
+                let is_here = |vm| policy.is_here(vm);
+                self.strays.retain(is_here, |vm| strangers.contains(&vm));
             }
             Call::Doubted(peer) => self.greetings.doubted(now, peer),
             Call::Written(outcome) => self.take_outcome(now, outcome),
-            Call::Rewrite => self.machine.orders(now).write_again(),
+            Call::Rewrite => {
+                self.machine.orders(now).write_again();
+                self.strays.write_again();
+            }
             Call::Beat => {
                 self.beat = self.beat.map(|_| now);
                 let classless = self.classless.iter().copied();
@@ -214,8 +238,14 @@ impl HostLoop {
         }
     }
 
+    /// Whether a pair from here shares the rate of its VM's strays.
+    fn has_no_class(&mut self, now: Time, pair: PairId) -> bool {
+        self.classless.contains(&pair) || self.machine.orders(now).pairs.get(pair).is_none()
+    }
+
     fn take_outcome(&mut self, now: Time, outcome: Outcome) {
-        let Outcome { kept, unwritten, classless, untagged } = outcome;
+        let Outcome { kept, unwritten, classless, untagged, unbraked } = outcome;
+        self.strays.retry(unbraked);
         self.machine.orders(now).tags.retry(untagged);
         if unwritten.is_empty() {
             self.unwritten_since = None;
@@ -249,6 +279,7 @@ impl HostLoop {
             classes: orders.classes.take_changed(),
             offers: orders.offers.take_changed(),
             tags: orders.tags.take_changed(),
+            brakes: self.strays.take_changed(now),
             greetings: self.greetings.take(),
             messages: self.outbox.take(),
             events: orders.events.take(),

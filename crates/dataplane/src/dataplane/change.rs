@@ -328,8 +328,14 @@ impl Dataplane {
 
     fn renew_ports(&mut self, wanted: &[Hook], strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         drop_ports(&mut self.programs, strangers)?;
-        let slots =
-            fill_ports(&mut self.programs, &self.config, wanted, &*self.shaper, &self.bare)?;
+        let slots = fill_ports(
+            &mut self.programs,
+            &self.config,
+            wanted,
+            &*self.shaper,
+            &self.bare,
+            &self.brakes,
+        )?;
         self.places = fill_places(&mut self.programs, &self.config, &*self.shaper, &slots)?;
         self.slots = slots;
         Ok(())

@@ -11,11 +11,15 @@ use crate::intf;
 use crate::outside;
 use crate::places::Places;
 use crate::programs::{MAX_PORTS, Program, Programs};
-use crate::shaper::{Kind, Shaper};
+use crate::shaper::{Kind, Shaper, VmClasses};
 use crate::tags::GuestDscp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use weir_core::host::Brake;
 use weir_units::VmId;
+
+/// No moment is longer, so that the programs' arithmetic has room: the uplink's 10 ms at 800 Gb/s.
+const MOST_AHEAD: u32 = 1_000_000_000;
 
 pub(super) fn settings(config: &Config, kind: Kind, uplink: &Interface) -> intf::Settings {
     let is_divided = kind == Kind::Htb && !config.host_floor.is_zero() && !config.observe;
@@ -62,6 +66,7 @@ pub(super) fn fill_ports(
     hooks: &[Hook],
     shaper: &dyn Shaper,
     bare: &BTreeSet<VmId>,
+    brakes: &BTreeMap<VmId, Brake>,
 ) -> Result<Vec<(VmId, u32)>, Error> {
     let mut old: BTreeMap<u32, intf::Port> = programs.ports.read()?.collect();
     let mut kept = BTreeMap::new();
@@ -92,7 +97,8 @@ pub(super) fn fill_ports(
             external_class: classes.external.0,
             flags: flags(config, port, bare),
             max_pairs: config.pairs_per_vm,
-            stray_bps: u32::try_from(classes.stray_rate.as_bps()).unwrap_or(u32::MAX),
+            stray_bps: stray_bps(&classes, brakes.get(&port.vm).copied()),
+            moment: u32::try_from(classes.moment.get()).unwrap_or(u32::MAX).min(MOST_AHEAD),
             mac: mac_octets(port.mac),
         };
         programs.ports.put(index, value)?;
@@ -103,6 +109,12 @@ pub(super) fn fill_ports(
         programs.ports.delete(index)?;
     }
     Ok(slots)
+}
+
+/// What a VM's pairs without a class may send together, bit/s.
+pub(super) fn stray_bps(classes: &VmClasses, brake: Option<Brake>) -> u32 {
+    let rate = brake.unwrap_or(Brake::NONE).of(classes.stray_rate);
+    u32::try_from(rate.as_bps()).unwrap_or(u32::MAX)
 }
 
 /// The ports, those that are shared by their first VM.

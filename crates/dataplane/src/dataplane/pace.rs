@@ -5,11 +5,13 @@
 //! Approach  Levels are compared with what the shaper knows; after the guardian acted, with the kernel.
 //! Not here  Classes and queues: see `shaper`. How one shaper follows another: see `switch`.
 
+use super::fill::stray_bps;
 use super::{Dataplane, eyeq};
 use crate::attach::Interface;
 use crate::config::{Config, Direction, PairRate};
 use crate::error::Error;
 use crate::instance::{Deed, Journal};
+use crate::intf;
 use crate::probe;
 use crate::programs::Programs;
 use crate::shaper::{
@@ -17,6 +19,7 @@ use crate::shaper::{
     QUEUE_WAIT, Shaper, ShaperConfig, VmShare,
 };
 use std::collections::BTreeSet;
+use weir_core::host::Brake;
 use weir_units::{PairId, Rate, VmId};
 
 impl Dataplane {
@@ -90,6 +93,22 @@ impl Dataplane {
             Some(offer) => self.programs.offers.put(pair.into(), offer.as_bps()),
             None => self.programs.offers.delete(pair.into()).map(drop),
         }
+    }
+
+    /// Lowers what a VM's pairs without a class may send together, or gives it back.
+    pub fn brake_strays(&mut self, vm: VmId, brake: Brake) -> Result<(), Error> {
+        if brake == Brake::NONE {
+            self.brakes.remove(&vm);
+        } else {
+            self.brakes.insert(vm, brake);
+        }
+        let Some(classes) = self.shaper.vm_classes(vm) else { return Ok(()) };
+        let stray_bps = stray_bps(&classes, Some(brake));
+        let ports: Vec<_> = self.programs.ports.read()?.filter(|(_, p)| p.vm == vm.0).collect();
+        for (index, port) in ports {
+            self.programs.ports.put(index, intf::Port { stray_bps, ..port })?;
+        }
+        Ok(())
     }
 
     fn forget_receiving(&mut self, pair: PairId) -> Result<(), Error> {

@@ -581,6 +581,7 @@ impl Shaper for Htb {
             control: class_id(layout::control(*slot)),
             external: class_id(layout::external(*slot)),
             stray_rate: self.levels.stray_rate(share),
+            moment: self.levels.moment(share),
             external_rate: self.levels.external_rate(share),
         })
     }

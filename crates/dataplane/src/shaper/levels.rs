@@ -4,7 +4,7 @@
 use super::{PairRate, ShaperConfig, VmShare};
 use crate::nl::htb::{Class, octets_per_second, ticks};
 use weir_core::classes::{self, FRAME, Pace, Share, Uplink};
-use weir_units::{Rate, Span};
+use weir_units::{Bytes, Rate, Span};
 
 /// Upper bound on a departure time, from the moment at which the packet comes: about as long as
 /// TCP's least retransmission timer. A raised rate is felt within this time, too.
@@ -74,6 +74,10 @@ impl Levels {
 
     pub(super) fn vm(&self, vm: &VmShare) -> Class {
         self.class(self.rates.vm(&vm.share()))
+    }
+
+    pub(super) fn moment(&self, vm: &VmShare) -> Bytes {
+        self.rates.moment(&vm.share())
     }
 
     pub(super) fn stray_rate(&self, vm: &VmShare) -> Rate {

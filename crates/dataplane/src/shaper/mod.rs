@@ -107,8 +107,10 @@ pub struct VmClasses {
     pub control: ClassId,
     /// For external traffic.
     pub external: ClassId,
-    /// Rate that all pairs without a queue of their own share in the first of them.
+    /// Rate that all pairs without a queue of their own share in the first of them, unless it is lowered.
     pub stray_rate: Rate,
+    /// Octets that they may send ahead of it while they wait for a queue.
+    pub moment: Bytes,
     /// The levels of the last.
     pub external_rate: PairRate,
 }

@@ -15,8 +15,8 @@ use super::pairs::{Pair, Sending};
 use std::collections::VecDeque;
 use weir_core::elasticswitch::Ends;
 use weir_core::host::{
-    Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount, SendCount,
-    Setting, Timed, Work,
+    Brake, Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount,
+    SendCount, Setting, Timed, Work,
 };
 use weir_core::mechanism::PairView;
 use weir_core::message::Message;
@@ -39,12 +39,14 @@ pub(super) struct Changes {
     pub(super) classes: Vec<(VmId, u8)>,
     /// What is offered to pairs that show marks.
     pub(super) offers: Vec<(PairId, Option<Rate>)>,
+    /// What VMs' pairs without a queue may send.
+    pub(super) brakes: Vec<(VmId, Brake)>,
 }
 
 impl Changes {
     fn is_empty(&self) -> bool {
         let pairs = self.forgotten.is_empty() && self.settings.is_empty();
-        pairs && self.classes.is_empty() && self.offers.is_empty()
+        pairs && self.classes.is_empty() && self.offers.is_empty() && self.brakes.is_empty()
     }
 }
 
@@ -203,13 +205,14 @@ impl Agent {
             due.settings.extend(changes.settings);
             due.classes.extend(changes.classes);
             due.offers.extend(changes.offers);
+            due.brakes.extend(changes.brakes);
         }
         due
     }
 
     fn changed(&mut self, now: Time) -> Changes {
         let work = self.host.work(now);
-        let Work { forgotten, pairs, paths, classes, offers, .. } = work;
+        let Work { forgotten, pairs, paths, classes, offers, brakes, .. } = work;
         self.messages.extend(work.messages);
         self.greetings.extend(work.greetings);
         // What a pair has is what its paths have, if it has several.
@@ -218,7 +221,7 @@ impl Agent {
         // A VM that went has no class, nor anything to send.
         let class = |class| if class == Class::BestEffort { LAST } else { FIRST };
         let classes = classes.into_iter().filter_map(|(vm, of)| Some((vm, class(of?)))).collect();
-        Changes { forgotten, settings, classes, offers }
+        Changes { forgotten, settings, classes, offers, brakes }
     }
 
     /// Peers to greet, before anything is said.

@@ -4,7 +4,7 @@
 
 use super::htb::Class;
 use weir_core::classes::{self, External, Pace, Uplink, longest_wait};
-use weir_units::{Rate, Span};
+use weir_units::{Bytes, Rate, Span};
 
 pub(super) use weir_core::classes::{FRAME, floor_of};
 
@@ -63,6 +63,11 @@ impl Levels {
 
     pub(crate) fn uplink(&self) -> Class {
         class(self.0.uplink())
+    }
+
+    /// What a VM's pairs may send ahead of that while they wait for a queue.
+    pub(super) fn moment(&self, vm: &Share) -> Bytes {
+        self.0.moment(&vm.whole())
     }
 
     /// What a VM's pairs without a queue of their own may send together.

@@ -402,7 +402,7 @@ impl Shim {
     pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        let Changes { forgotten, settings, classes, offers } = host.agent.changes(now);
+        let Changes { forgotten, settings, classes, offers, brakes } = host.agent.changes(now);
         for peer in host.agent.greetings() {
             self.greet(net, number, peer);
         }
@@ -420,6 +420,9 @@ impl Shim {
         }
         for (vm, class) in classes {
             host.tag(vm, class);
+        }
+        for (vm, brake) in brakes {
+            host.brake(vm, brake);
         }
         for (id, offer) in offers {
             // A pair with several paths has no clock for all of them.

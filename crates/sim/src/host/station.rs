@@ -16,7 +16,7 @@ use super::times::Times;
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
-use weir_core::host::{Direction, Policy, Setting};
+use weir_core::host::{Brake, Direction, Policy, Setting};
 use weir_units::{HostId, PairId, Rate, SortedMap, SortedSet, Time, VmId};
 
 /// Agents were started within this time, ns.
@@ -87,6 +87,8 @@ pub(super) struct Host {
     pub(super) defaults: Vec<u32>,
     /// What each VM's pairs without a queue have sent.
     pub(super) strays: Vec<Stray>,
+    /// Parts of their rates that strays may have, per VM.
+    pub(super) brakes: Vec<Brake>,
     pub(super) floors: Rate,
     pub(super) serves_at: u64,
     /// When the guardian takes back what is borrowed.
@@ -128,6 +130,7 @@ impl Host {
             free: vec![false; guarded.shares.len()],
             unguarded: vec![false; guarded.shares.len()],
             strays: vec![Stray::default(); defaults.len()],
+            brakes: vec![Brake::NONE; defaults.len()],
             defaults,
             floors: Rate::ZERO,
             serves_at: NEVER,
@@ -183,6 +186,13 @@ impl Host {
         }
     }
 
+    /// What a VM's pairs without a queue may send.
+    pub(super) fn brake(&mut self, vm: VmId, brake: Brake) {
+        if let Some(place) = self.place(vm) {
+            self.brakes[place as usize] = brake;
+        }
+    }
+
     /// What its clock shows.
     pub(super) fn clock(&self, now: u64) -> Time {
         Time::from_nanos(now + self.origin)
@@ -205,6 +215,7 @@ impl Host {
         self.life = Life::Runs;
         self.lives += 1;
         self.peers = Peers::new(self.lives);
+        self.brakes.fill(Brake::NONE);
         self.reclaims_at = NEVER;
         self.news.clear();
         let now = self.clock(now);
@@ -245,9 +256,15 @@ impl Host {
             return pair.sending.leaf;
         }
         let vm = pair.vm as usize;
-        let rate = self.levels.stray_rate(&self.shares[vm]);
-        let is_beyond = is_stray(&mut pair.sending.stray_since, now)
-            && self.strays[vm].is_beyond(now, size.into(), rate.as_bps());
+        let share = &self.shares[vm];
+        let whole = self.levels.stray_rate(share);
+        let rate = self.brakes[vm].of(whole).as_bps();
+        let (size, strays) = (size.into(), &mut self.strays[vm]);
+        let is_beyond = if is_stray(&mut pair.sending.stray_since, now) {
+            strays.is_beyond(now, size, rate)
+        } else {
+            strays.is_beyond_moment(now, size, rate, self.levels.moment(share).get())
+        };
         self.htb.drops += u64::from(is_beyond);
         (!is_beyond).then_some(self.defaults[vm])
     }

@@ -4,7 +4,8 @@
 //!           borrow they would take other pairs' floors wherever the network is full.
 //! Approach  The kernel program's rule: after a moment, all such pairs of a VM get the VM's part of
 //!           the default rate together, and what is beyond is dropped before the queue.
-//! Promises  A pair's first moment costs it nothing.
+//!           What pairs send within their first moment is bounded in the same way, further ahead.
+//! Promises  A pair's first moment costs it nothing, unless the VM's pairs have one after the other.
 //! Source    `bpf/stray.h`.
 
 use super::classes::FRAME;
@@ -27,19 +28,31 @@ pub(super) fn is_stray(since: &mut Option<u64>, now: u64) -> bool {
 pub(super) struct Stray {
     /// When what was sent would have left at the VM's rate, ns.
     empty: u64,
+    /// The same of what was sent within moments.
+    moments: u64,
+}
+
+/// Whether a packet is beyond what may be sent at `bps` and so many octets ahead; if not, it is counted.
+fn is_ahead(clock: &mut u64, now: u64, size: u64, bps: u64, octets: u64) -> bool {
+    let ahead = AHEAD.max((u128::from(octets) * u128::from(OCTET)).div_ceil(bps.into()) as u64);
+    let from = now.max(*clock);
+    // A small packet finds room where a full one does not.
+    if from - now > ahead + FRAME.saturating_sub(size) * OCTET / bps {
+        return true;
+    }
+    *clock = from + (size * OCTET).div_ceil(bps);
+    false
 }
 
 impl Stray {
     /// Whether a packet is beyond what the VM may send at `bps`; if not, it is counted.
     pub(super) fn is_beyond(&mut self, now: u64, size: u64, bps: u64) -> bool {
-        let ahead = AHEAD.max((AHEAD_OCTETS * OCTET).div_ceil(bps));
-        let from = self.empty.max(now);
-        // A small packet finds room where a full one does not.
-        if from - now > ahead + FRAME.saturating_sub(size) * OCTET / bps {
-            return true;
-        }
-        self.empty = from + (size * OCTET).div_ceil(bps);
-        false
+        is_ahead(&mut self.empty, now, size, bps, AHEAD_OCTETS)
+    }
+
+    /// The same of a packet whose pair may get a queue any moment, `ahead` octets ahead.
+    pub(super) fn is_beyond_moment(&mut self, now: u64, size: u64, bps: u64, ahead: u64) -> bool {
+        is_ahead(&mut self.moments, now, size, bps, ahead)
     }
 }
 
@@ -73,6 +86,18 @@ mod tests {
         assert_eq!(passed(1000 * MS), 21, "it does not save up for more");
         let passed: usize = (1..=1000).map(|n| passed((1000 + n) * MS)).sum();
         assert!((82..=83).contains(&passed), "{passed} in a second");
+    }
+
+    #[test]
+    fn moments_are_bounded_together_and_apart_from_strays() {
+        let mut stray = Stray::default();
+        let mut moment = |now| {
+            (0..100).filter(|_| !stray.is_beyond_moment(now, FRAME, 1_000_000, 30 * FRAME)).count()
+        };
+        assert_eq!((moment(0), moment(MS)), (31, 0));
+        // 30 frames last 363 ms.
+        assert_eq!(moment(364 * MS), 30);
+        assert!(!stray.is_beyond(0, FRAME, 1_000_000), "strays have a clock of their own");
     }
 
     #[test]

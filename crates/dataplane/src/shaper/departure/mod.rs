@@ -238,6 +238,7 @@ impl Tree {
             control: nodes::class_id(nodes::control(*slot)),
             external: nodes::class_id(nodes::external(*slot)),
             stray_rate: self.levels.stray_rate(share),
+            moment: self.levels.moment(share),
             external_rate: self.levels.external_rate(share),
         })
     }
