@@ -712,6 +712,7 @@ impl Driver {
             ("agent.plumbing_unseen".to_owned(), self.plumbing.blind),
             ("agent.ports_renamed".to_owned(), self.plumbing.renames),
             ("agent.pairs_without_class".to_owned(), self.host.classless() as u64),
+            ("agent.vms_with_braked_strays".to_owned(), self.host.braked() as u64),
             ("agent.guardians_lost".to_owned(), self.guardians_lost),
             ("agent.vms_unenforced".to_owned(), self.plumbing.unenforced() as u64),
             ("shaper.late_drops".to_owned(), late_drops),

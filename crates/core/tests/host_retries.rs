@@ -163,7 +163,7 @@ fn whatever_is_refused_in_between_classes_become_what_the_machine_wants() {
 #[test]
 fn losses_of_pairs_without_a_class_brake_their_vm_and_nothing_else_does() {
     let mut world = World::new();
-    let mut hear = |world: &mut World, from: u32, pair: usize, lost: u32| {
+    let hear = |world: &mut World, from: u32, pair: usize, lost: u32| {
         world.now += Span::from_millis(200);
         let report = Congestion { pair: PAIRS[pair], lost, marked: 0, received: 9 };
         let message = Message::Congestion(report);

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
+use weir_core::host::Brake;
 use weir_dataplane::intf;
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{
@@ -228,6 +229,45 @@ fn a_vm_that_comes_is_guarded_and_one_that_leaves_leaves_nothing() {
         close(&world, host);
         assert_eq!(on_port(&world), bare);
     }
+}
+
+/// What each port's pairs without a class may send, bit/s, as the programs read it.
+fn stray_rates(world: &World) -> Vec<u32> {
+    let pins = std::fs::read_dir(world.bpffs().join("weir/host1")).unwrap().flatten();
+    let pinned = pins.map(|dir| dir.path().join("ports")).find(|file| file.exists()).unwrap();
+    let map = MapHandle::from_pinned_path(pinned).unwrap();
+    let at = std::mem::offset_of!(intf::Port, stray_bps);
+    let rate = |key: Vec<u8>| {
+        let value = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        u32::from_ne_bytes(value[at..at + 4].try_into().unwrap())
+    };
+    let mut rates: Vec<u32> = map.keys().map(rate).collect();
+    rates.sort_unstable();
+    rates
+}
+
+#[test]
+fn what_a_vms_strays_may_send_is_lowered_stays_so_with_a_reload_and_is_given_back() {
+    let mode = modes()[0];
+    let world = World::new();
+    let _guest = Guest::new(&world);
+    let mut host = open(&world, world.config(1, mode));
+    let whole = stray_rates(&world);
+    assert!(whole.iter().all(|rate| *rate > 500_000), "{whole:?}");
+    let hard = Brake::NONE.harder().harder();
+    host.brake_strays(PAIR.src, hard).unwrap();
+    let lowered: Vec<u32> =
+        whole.iter().map(|bps| hard.of(Rate::from_bps((*bps).into())).as_bps() as u32).collect();
+    assert!(lowered[0] < whole[0] && stray_rates(&world) == lowered, "{lowered:?} of {whole:?}");
+    // Another VM comes: what was lowered stays so, in proportion to its new part.
+    apply(&world, &mut host, with_guest(&world, mode)).unwrap();
+    let now = stray_rates(&world);
+    assert!(now.len() == 2 && now[0] <= lowered[0] && now[1] > 2 * now[0], "{now:?}");
+    apply(&world, &mut host, world.config(1, mode)).unwrap();
+    assert_eq!(stray_rates(&world), lowered);
+    host.brake_strays(PAIR.src, Brake::NONE).unwrap();
+    assert_eq!(stray_rates(&world), whole);
+    close(&world, host);
 }
 
 #[test]

@@ -53,6 +53,7 @@ impl Host {
             flags: 0,
             max_pairs: PLACES,
             stray_bps: 0,
+            moment: 0,
             mac: [0; 8],
         };
         programs.ports.put(LOOPBACK, port).unwrap();

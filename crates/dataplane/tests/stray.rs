@@ -86,7 +86,7 @@ fn pairs_without_a_class_have_a_moment_and_then_the_vms_rate_together() {
 
 #[test]
 fn the_moments_of_a_vms_pairs_share_what_it_may_send_ahead() {
-    let host = host(SLOW, 16);
+    let mut host = host(SLOW, 16);
     let (_, mut port) = host.ports.read().unwrap().next().expect("the loopback");
     port.moment = 30 * 1514;
     host.ports.put(LOOPBACK, port).unwrap();

@@ -46,6 +46,7 @@ fn load() -> Programs {
         max_pairs: PLACES,
         external_class: EXTERNAL,
         stray_bps: 0,
+        moment: 0,
         mac: [0; 8],
     };
     programs.ports.put(LOOPBACK, port).expect("room for one");

@@ -42,3 +42,36 @@ fn a_vm_with_more_pairs_than_get_queues_takes_nobodys_floor() {
         assert!(strays > 0.4, "{preset}: {strays}: they are not shut out");
     }
 }
+
+/// Of a point of `scenarios/attacks/FILE`: parts of their floors that `x` and `y` got after the warmup.
+fn parts(file: &str, point: usize, set: &[(&str, &str)]) -> [f64; 2] {
+    let path = format!("{}/../../scenarios/attacks/{file}", env!("CARGO_MANIFEST_DIR"));
+    let set: Vec<_> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
+    let scenario = file.points().expect("sound").remove(point);
+    let mechanism = Mechanism::parse("elasticswitch:steady").expect("known");
+    let setup = Setup { seed: 2, ..Setup::default() };
+    let record = play(&scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false));
+    let observed = record.expect("playable").observed;
+    let samples = |span: weir_units::Span| span.div_span(observed.sample) as usize;
+    let (from, to) = (samples(scenario.warmup), samples(scenario.duration));
+    ["x", "y"].map(|group| {
+        let entry = scenario.traffic.iter().position(|t| t.group == group).expect("a group");
+        let octets: u64 = observed.flows[entry].octets[from..to].iter().sum();
+        let seconds = (scenario.duration - scenario.warmup).as_secs_f64();
+        let floor = scenario.vms[scenario.traffic[entry].from].floor_out;
+        octets as f64 * 8.0 / seconds * 1514.0 / 1448.0 / floor.as_f64()
+    })
+}
+
+#[test]
+fn strays_of_many_hosts_take_nobodys_floor_where_they_meet() {
+    let [x, y] = parts("strays-of-many-hosts.yaml", 1, &[("duration", "8s")]);
+    assert!(x >= 0.95 && y >= 0.93, "{x} and {y} of their floors");
+}
+
+#[test]
+fn one_new_pair_after_another_takes_nobodys_floor() {
+    let [x, y] = parts("pair-after-pair.yaml", 0, &[]);
+    assert!(x >= 0.95 && y >= 0.95, "{x} and {y} of their floors");
+}

@@ -38,7 +38,8 @@ impl Brake {
         rate.mul_ratio(self.0.into(), Self::NONE.0.into()).max(MIN_RATE.min(rate))
     }
 
-    fn harder(self) -> Self {
+    /// Half of it, but not less than the least.
+    pub fn harder(self) -> Self {
         Self(self.0 / 2).max(Self::LEAST)
     }
 
@@ -98,6 +99,11 @@ impl Strays {
     /// These could not be written.
     pub(super) fn retry(&mut self, vms: impl IntoIterator<Item = VmId>) {
         self.changed.extend(vms);
+    }
+
+    /// VMs whose rate is lowered.
+    pub(super) fn braked(&self) -> usize {
+        self.vms.values().filter(|braked| braked.brake < Brake::NONE).count()
     }
 
     /// Takes what changed, after what has grown until now.

@@ -326,6 +326,11 @@ impl HostLoop {
         self.classless.len()
     }
 
+    /// VMs whose pairs without a class may send less than their rate.
+    pub fn braked(&self) -> usize {
+        self.strays.braked()
+    }
+
     /// Messages that found no room.
     pub const fn dropped(&self) -> u64 {
         self.outbox.dropped
