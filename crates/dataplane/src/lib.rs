@@ -18,6 +18,7 @@
 //! change: see [`vcc`].
 #![allow(unsafe_code)]
 
+pub mod astray;
 pub mod attach;
 mod config;
 mod dataplane;
