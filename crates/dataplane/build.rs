@@ -1,5 +1,5 @@
-//! Compiles `bpf/` into eleven objects. The crate carries five of them inside it: the datapath, EyeQ,
-//! vCC, and of emulated switches the marking port and counters of what goes astray. The
+//! Compiles `bpf/` into twelve objects. The crate carries six of them inside it: the datapath, EyeQ,
+//! vCC, and of emulated switches the marking port, equal paths and counters of what goes astray. The
 //! others are the laws of queues, of EyeQ, of its meter, of marks and of vCC alone, and a guest that
 //! is deaf, for tests.
 
@@ -7,9 +7,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OBJECTS: [&str; 11] = [
+const OBJECTS: [&str; 12] = [
     "weir",
     "mark",
+    "spread",
     "astray",
     "eyeq",
     "vcc",

@@ -39,6 +39,7 @@ mod places;
 pub mod probe;
 pub mod programs;
 pub mod shaper;
+pub mod spread;
 mod surroundings;
 pub mod table;
 mod tags;
