@@ -1,14 +1,17 @@
-//! Compiles `bpf/` into ten objects. The crate carries four of them inside it: the datapath, the
-//! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ, of
-//! its meter, of marks and of vCC alone, and a guest that is deaf, for tests.
+//! Compiles `bpf/` into twelve objects. The crate carries six of them inside it: the datapath, EyeQ,
+//! vCC, and of emulated switches the marking port, equal paths and counters of what goes astray. The
+//! others are the laws of queues, of EyeQ, of its meter, of marks and of vCC alone, and a guest that
+//! is deaf, for tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OBJECTS: [&str; 10] = [
+const OBJECTS: [&str; 12] = [
     "weir",
     "mark",
+    "spread",
+    "astray",
     "eyeq",
     "vcc",
     "backlog_law",

@@ -18,6 +18,7 @@
 //! change: see [`vcc`].
 #![allow(unsafe_code)]
 
+pub mod astray;
 pub mod attach;
 mod config;
 mod dataplane;
@@ -38,6 +39,7 @@ mod places;
 pub mod probe;
 pub mod programs;
 pub mod shaper;
+pub mod spread;
 mod surroundings;
 pub mod table;
 mod tags;

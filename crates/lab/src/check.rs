@@ -187,17 +187,15 @@ fn controlled(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
     })
 }
 
-/// Refuses several paths between hosts, since the lab is a tree.
+/// Refuses paths that hosts choose: the lab's switches do.
 fn paths(scenario: &Scenario) -> Result<(), Error> {
     if scenario.topology.ecmp != Some(Ecmp::Host) {
         return Ok(());
     }
     Err(Error::Unsupported {
-        what:
-            "spec.topology has `ecmp: host`, and in the lab several paths are within one link, so \
-               that agents cannot choose among them"
-                .into(),
-        instead: "play it with `weir sim`".into(),
+        what: "spec.topology has `ecmp: host`, and in the lab switches choose among equal paths"
+            .into(),
+        instead: "write `ecmp: flow`, or play it with `weir sim`".into(),
     })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Problem   Thousands of devices need names, indices, addresses and forwarding entries that agree.
 //! Approach  All of them follow from positions in the scenario, so nothing is looked up afterwards.
-//! Promises  Deterministic. A topology that bridges cannot carry (a loop, a host with two uplinks)
-//!           is refused here, before anything exists.
+//! Promises  Deterministic. A topology that the lab cannot carry (a host with two uplinks, or one that
+//!           cannot be reached) is refused here, before anything exists.
 //! Not here  Making it: see `world`.
 
 use crate::Error;
@@ -26,8 +26,11 @@ const MAX_TENANTS: usize = 250;
 
 /// Where traffic of a scenario goes in its world.
 pub(crate) struct Plan {
-    /// `toward[switch][host]`: the link on which a switch forwards to a host.
-    pub(crate) toward: Vec<Vec<usize>>,
+    /// `ways[switch][host]`: the links on which a switch forwards to a host; several where paths are
+    /// equal.
+    pub(crate) ways: Vec<Vec<Vec<usize>>>,
+    /// Whether links form a loop: what a switch floods would go round in it.
+    pub(crate) has_loop: bool,
     /// `uplink[host]`: the host's only link.
     pub(crate) uplink: Vec<usize>,
     /// VMs that exchange packets with a VM: `peers[vm]`.
@@ -44,9 +47,9 @@ impl Plan {
         refuse_what_is_not_supported(scenario)?;
         let hosts = scenario.topology.hosts.len();
         let uplink = uplinks(scenario)?;
-        let toward = (0..scenario.topology.switches.len())
-            .map(|switch| routes(scenario, hosts + switch))
-            .collect::<Result<Vec<_>, _>>()?;
+        let ways = ways(scenario)?;
+        // All is connected.
+        let has_loop = scenario.topology.links.len() >= scenario.topology.nodes();
         let mut peers = vec![SortedSet::new(); scenario.vms.len()];
         let mut host_peers = vec![SortedSet::new(); hosts];
         for traffic in &scenario.traffic {
@@ -70,7 +73,7 @@ impl Plan {
                 (Attacker::Host(_), AttackKind::Forge { .. }) => {}
             }
         }
-        Ok(Self { toward, uplink, peers, host_peers, attacked })
+        Ok(Self { ways, has_loop, uplink, peers, host_peers, attacked })
     }
 }
 
@@ -218,43 +221,22 @@ fn uplinks(scenario: &Scenario) -> Result<Vec<usize>, Error> {
     (0..topology.hosts.len()).map(one).collect()
 }
 
-/// For one switch: the link toward each host. Walks the tree outward from the switch.
-fn routes(scenario: &Scenario, switch: usize) -> Result<Vec<usize>, Error> {
+/// For each switch and host the links on shortest paths to it.
+fn ways(scenario: &Scenario) -> Result<Vec<Vec<Vec<usize>>>, Error> {
     let topology = &scenario.topology;
-    let mut first = vec![None; topology.hosts.len()];
-    let mut seen = SortedSet::from([switch]);
-    // (node, link it was reached by, first link of the way)
-    let mut open: Vec<(usize, Option<usize>, Option<usize>)> = vec![(switch, None, None)];
-    while let Some((node, by, way)) = open.pop() {
-        if node < topology.hosts.len() {
-            first[node] = way;
-            continue;
+    let hosts = topology.hosts.len();
+    let mut ways = vec![Vec::new(); topology.switches.len()];
+    for (host, name) in topology.hosts.iter().enumerate() {
+        let next = topology.forwarding_to(host).split_off(hosts);
+        if next.iter().any(Vec::is_empty) {
+            let what = format!("host {name} cannot be reached by all switches");
+            return Err(unsupported(what, "connect all hosts and switches by links"));
         }
-        for (l, link) in topology.links.iter().enumerate() {
-            let next = match node {
-                n if n == link.a => link.b,
-                n if n == link.b => link.a,
-                _ => continue,
-            };
-            if by == Some(l) {
-                continue;
-            }
-            if !seen.insert(next) {
-                return Err(unsupported(
-                    format!("link {} closes a loop", link.name),
-                    "use a topology with one way between any two nodes",
-                ));
-            }
-            open.push((next, Some(l), way.or(Some(l))));
+        for (to, links) in ways.iter_mut().zip(next) {
+            to.push(links.iter().map(|link| link.link).collect());
         }
     }
-    let missing = |host: usize| {
-        unsupported(
-            format!("host {} cannot be reached", topology.hosts[host]),
-            "connect all hosts by links",
-        )
-    };
-    first.iter().enumerate().map(|(host, way)| way.ok_or_else(|| missing(host))).collect()
+    Ok(ways)
 }
 
 #[cfg(test)]
@@ -307,17 +289,28 @@ pub(crate) mod tests {
     fn a_switch_forwards_to_each_host_by_the_first_link_of_the_way() {
         // h0, h1 - s0 - s1 - h2
         let plan = Plan::new(&scenario(3, 2, &[(0, 3), (1, 3), (3, 4), (4, 2)])).expect("a tree");
-        assert_eq!(plan.toward, [[0, 1, 2], [2, 2, 3]]);
-        assert_eq!(plan.uplink, [0, 1, 3]);
+        assert_eq!(plan.ways, [[[0], [1], [2]], [[2], [2], [3]]]);
+        assert_eq!((plan.uplink, plan.has_loop), (vec![0, 1, 3], false));
     }
 
     #[test]
-    fn what_bridges_cannot_carry_is_refused_by_name() {
+    fn of_equal_links_a_switch_has_all_where_the_topology_uses_them_and_else_the_first() {
+        // h0 - s0 = s1 - h1
+        let mut two = scenario(2, 2, &[(0, 2), (2, 3), (2, 3), (3, 1)]);
+        let plan = Plan::new(&two).expect("the first of two");
+        assert_eq!(plan.ways, [[vec![0], vec![1]], [vec![1], vec![3]]]);
+        assert!(plan.has_loop);
+        two.topology.ecmp = Some(weir_model::scenario::Ecmp::Flow);
+        let plan = Plan::new(&two).expect("both");
+        assert_eq!(plan.ways, [[vec![0], vec![1, 2]], [vec![1, 2], vec![3]]]);
+    }
+
+    #[test]
+    fn what_the_lab_cannot_carry_is_refused_by_name() {
         let text = |s: &Scenario| Plan::new(s).err().expect("refused").to_string();
-        assert!(text(&scenario(1, 2, &[(0, 1), (1, 2), (2, 1)])).contains("closes a loop"));
         assert!(text(&scenario(1, 2, &[(0, 1), (0, 2)])).contains("h0 has several links"));
         assert!(text(&scenario(2, 1, &[(0, 2)])).contains("h1 has no links"));
-        assert!(text(&scenario(2, 2, &[(0, 2), (1, 3)])).contains("h1 cannot be reached"));
+        assert!(text(&scenario(2, 2, &[(0, 2), (1, 3)])).contains("h0 cannot be reached"));
     }
 
     #[test]

@@ -143,6 +143,11 @@ pub fn play(
     drop(traffic);
     drop(programs);
     drop(translators);
+    if let Some(binding) = &binding {
+        let (unbound, said) = binding.astray(scenario);
+        record.unbound = unbound;
+        notes.extend(said);
+    }
     notes.extend(binding.map_or_else(Vec::new, Binding::finish));
     agents.stop();
     notes.append(&mut agents.notes);

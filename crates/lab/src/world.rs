@@ -7,6 +7,8 @@
 //! Promises  Dropping a world removes it, also a half-built one.
 //! Not here  Which names and addresses: see `plan`. Rates and queues: see `ports`.
 
+mod ways;
+
 use crate::linkbox::LinkBox;
 use crate::netlink::{self, Batch, Socket, Verb, link_header};
 use crate::netns::{self, Namespace};
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::mark::{Marker, MarkingPort};
 use weir_dataplane::nl::Body;
+use weir_dataplane::spread::Spread;
 use weir_model::scenario::{IpVersion, PortPart, Scenario};
 
 /// A datacenter that exists.
@@ -30,6 +33,8 @@ pub(crate) struct World {
     boxes: Vec<Carried>,
     /// Per switch that marks: its marking ports, and the direction each of them sends in.
     markers: Vec<(Marker, Vec<usize>)>,
+    /// Of switches that have equal paths.
+    spreads: Vec<Spread>,
     /// Hosts first, then switches: indexed like the scenario's nodes.
     nodes: Vec<Namespace>,
     vms: Vec<Namespace>,
@@ -69,6 +74,7 @@ impl World {
         let mut world = Self {
             boxes: Vec::new(),
             markers: Vec::new(),
+            spreads: Vec::new(),
             nodes: Vec::new(),
             vms: Vec::new(),
             ports: Vec::new(),
@@ -94,9 +100,9 @@ impl World {
         for link in 0..scenario.topology.links.len() {
             go_on(stop)?;
             if scenario.topology.links[link].is_more_than_a_queue() {
-                world.connect_by_box(scenario, link)?;
+                world.connect_by_box(scenario, plan, link)?;
             } else {
-                world.connect(scenario, link, is_bound)?;
+                world.connect(scenario, plan, link, is_bound)?;
             }
         }
         for vm in 0..scenario.vms.len() {
@@ -104,7 +110,7 @@ impl World {
             world.add_vm(scenario, plan, vm, &sweep::name(run, 'v', vm, &scenario.vms[vm].name))?;
             done.fetch_add(1, Ordering::Relaxed);
         }
-        world.write_in_where_everybody_is(scenario, plan)?;
+        world.write_in_where_everybody_is(scenario, plan, is_bound)?;
         world.ports = ports_of(scenario);
         world.let_switches_mark(scenario)?;
         world.wait_until_up(scenario, stop)?;
@@ -142,7 +148,13 @@ impl World {
     }
 
     /// A veth between two nodes, shaped at both ends; but for ends at switches where others do that.
-    fn connect(&mut self, scenario: &Scenario, index: usize, is_bound: bool) -> Result<(), Error> {
+    fn connect(
+        &mut self,
+        scenario: &Scenario,
+        plan: &Plan,
+        index: usize,
+        is_bound: bool,
+    ) -> Result<(), Error> {
         let link = &scenario.topology.links[index];
         let is_switch = |node: usize| node >= scenario.topology.hosts.len();
         let (a_name, a_port) = plan::link_port(scenario, link.a, index);
@@ -156,7 +168,7 @@ impl World {
             body.word(libc::IFLA_NET_NS_FD, far as u32);
         };
         veth(&mut batch, &format!("link {}", link.name), (a_port, &a_name), end);
-        bridge_port(&mut batch, a_port, true);
+        bridge_port(&mut batch, a_port, ways::floods(scenario, plan, link.a));
         if !(is_bound && is_switch(link.a)) {
             ports::shape(&mut batch, a_port, link, is_switch(link.a));
         }
@@ -165,7 +177,7 @@ impl World {
         let mut batch = Batch::default();
         let what = format!("end of link {}", link.name);
         set(&mut batch, &what, b_port, |body| body.word(libc::IFLA_MASTER, BRIDGE));
-        bridge_port(&mut batch, b_port, true);
+        bridge_port(&mut batch, b_port, ways::floods(scenario, plan, link.b));
         if !(is_bound && is_switch(link.b)) {
             ports::shape(&mut batch, b_port, link, is_switch(link.b));
         }
@@ -173,7 +185,12 @@ impl World {
     }
 
     /// A TAP at each of two nodes, and a thread that carries frames between them.
-    fn connect_by_box(&mut self, scenario: &Scenario, index: usize) -> Result<(), Error> {
+    fn connect_by_box(
+        &mut self,
+        scenario: &Scenario,
+        plan: &Plan,
+        index: usize,
+    ) -> Result<(), Error> {
         let link = &scenario.topology.links[index];
         let mut end = |node: usize| {
             let (name, port) = plan::link_port(scenario, node, index);
@@ -185,7 +202,7 @@ impl World {
                 body.word(libc::IFLA_MASTER, BRIDGE);
                 body.word(libc::IFLA_TXQLEN, TAP_QUEUE);
             });
-            bridge_port(&mut batch, port, true);
+            bridge_port(&mut batch, port, ways::floods(scenario, plan, node));
             netlink::send(&mut self.nodes[node].netlink, &batch)?;
             Ok::<_, Error>((file, (node, port)))
         };
@@ -332,7 +349,7 @@ impl World {
             body.word(libc::IFLA_NET_NS_FD, inside as u32);
         };
         veth(&mut batch, &format!("port of VM {name}"), (port, &plan::vm_port(vm)), end);
-        bridge_port(&mut batch, port, false);
+        bridge_port(&mut batch, port, Floods::Groups);
         forward(&mut batch, port, mac);
         netlink::send(&mut self.nodes[scenario.vms[vm].host].netlink, &batch)?;
 
@@ -359,36 +376,6 @@ impl World {
         }
         ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
         netlink::send(socket, &batch)
-    }
-
-    /// Forwarding entries on switches, and neighbours of hosts. A host's bridge needs none: what
-    /// is not one of its VMs is flooded to its uplink alone.
-    fn write_in_where_everybody_is(
-        &mut self,
-        scenario: &Scenario,
-        plan: &Plan,
-    ) -> Result<(), Error> {
-        let hosts = scenario.topology.hosts.len();
-        for (switch, toward) in plan.toward.iter().enumerate() {
-            let port = |host: usize| plan::link_port(scenario, hosts + switch, toward[host]).1;
-            let mut batch = Batch::default();
-            for host in 0..hosts {
-                forward(&mut batch, port(host), plan::host_mac(host));
-            }
-            for (vm, placed) in scenario.vms.iter().enumerate() {
-                forward(&mut batch, port(placed.host), plan::vm_mac(vm));
-            }
-            netlink::send(&mut self.nodes[hosts + switch].netlink, &batch)?;
-        }
-        for (host, peers) in plan.host_peers.iter().enumerate() {
-            let mut batch = Batch::default();
-            for &peer in peers {
-                let address = plan::host_address(peer).into();
-                neighbour(&mut batch, BRIDGE, address, plan::host_mac(peer));
-            }
-            netlink::send(&mut self.nodes[host].netlink, &batch)?;
-        }
-        Ok(())
     }
 
     /// A host's namespace.
@@ -499,15 +486,28 @@ fn veth(batch: &mut Batch, what: &str, near: (u32, &str), far: impl FnOnce(&mut 
     });
 }
 
-/// A bridge's port learns nothing; unknown destinations are sent to it only if it is `outward`.
-fn bridge_port(batch: &mut Batch, index: u32, outward: bool) {
-    let (learning, unicast_flood) = (8, 9);
+/// What a bridge sends to a port without an entry for it: unknown destinations and groups (also all),
+/// groups alone, or nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Floods {
+    All,
+    Groups,
+    Nothing,
+}
+
+/// A bridge's port learns nothing.
+fn bridge_port(batch: &mut Batch, index: u32, floods: Floods) {
+    let (learning, unicast_flood, multicast_flood, broadcast_flood) = (8, 9, 27, 30);
     set(batch, "port of a bridge", index, |body| {
         body.nest(libc::IFLA_LINKINFO, |body| {
             body.text(4, "bridge");
             body.nest(5, |body| {
                 body.put(learning, &[0]);
-                body.put(unicast_flood, &[u8::from(outward)]);
+                body.put(unicast_flood, &[u8::from(floods == Floods::All)]);
+                if floods == Floods::Nothing {
+                    body.put(multicast_flood, &[0]);
+                    body.put(broadcast_flood, &[0]);
+                }
             });
         });
     });

@@ -5,6 +5,7 @@
 
 mod common;
 
+mod bound;
 mod control;
 mod exchange;
 mod htb_bursts;

@@ -16,6 +16,7 @@
 
 mod allocate;
 pub mod control;
+pub mod mutation;
 mod score;
 pub mod switch;
 #[cfg(test)]

@@ -15,6 +15,11 @@ const IP4: u16 = 10;
 const IP6: u16 = 11;
 /// Preference of the filter for all other packets: behind filters of others.
 const REST: u16 = 99;
+/// A preference before all of these filters.
+pub const BEFORE: u16 = 5;
+/// A preference between those of code points and the one for all other packets: a filter there meets
+/// only packets that no filter of a code point matched.
+pub const BETWEEN: u16 = 50;
 const ETH_P_ALL: u16 = 3;
 const TCA_U32_CLASSID: u16 = 1;
 const TCA_U32_SEL: u16 = 5;

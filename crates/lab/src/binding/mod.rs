@@ -9,6 +9,7 @@
 //! Promises  Switches have their first queues before any packet. The thread's end is waited for.
 //! Not here  What is decided: `weir_core::binding`. How queues are made: `weir_switch`.
 
+mod astray;
 mod plan;
 mod switches;
 
@@ -30,6 +31,7 @@ use weir_core::binding::control::{
 };
 use weir_core::host::Version;
 use weir_core::ledger::{Direction, LinkId, SwitchId};
+use weir_dataplane::astray::Counter;
 use weir_model::scenario::{Bound, BoundRun, Scenario};
 use weir_units::{Bytes, HostId, SortedMap, Span, TenantId, Time};
 
@@ -50,6 +52,8 @@ enum Heard {
 pub(crate) struct Binding {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Story>>,
+    /// Switches, by their positions in the scenario.
+    counters: Vec<(usize, Counter)>,
 }
 
 impl Binding {
@@ -63,8 +67,9 @@ impl Binding {
     ) -> Result<Self, Error> {
         let known = plan::known(scenario, bound);
         let (tell, heard) = channel();
-        let mut threads = Vec::new();
+        let (mut threads, mut counters) = (Vec::new(), Vec::new());
         let mut ask = SortedMap::new();
+        let trees = astray::trees(scenario);
         for (id, first) in known.run.initial.clone() {
             let node = scenario.topology.hosts.len() + id.0 as usize;
             let switch = switches::Box {
@@ -75,10 +80,13 @@ impl Binding {
                 queues: scenario.binding.queues,
                 most_weight: known.run.config.fabric.most_weight,
                 buffer: known.buffers[&id],
+                vms: astray::vms(scenario),
+                trees: trees[id.0 as usize].clone(),
             };
-            let (sender, thread) = switches::open(switch, first, folder, tell.clone())?;
-            ask.insert(id, sender);
-            threads.push(thread);
+            let opened = switches::open(switch, first, folder, tell.clone())?;
+            ask.insert(id, opened.ask);
+            threads.push(opened.thread);
+            counters.push((id.0 as usize, opened.counter));
         }
         let desks = agents.desks();
         let mut order = SortedMap::new();
@@ -107,7 +115,13 @@ impl Binding {
             threads.into_iter().for_each(|thread| drop(thread.join()));
             story
         })?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread), counters })
+    }
+
+    /// Octets of tenants with queues of their own that met another queue or left their trees so far,
+    /// if that is known, and what is to be said of them.
+    pub(crate) fn astray(&self, scenario: &Scenario) -> (Option<u64>, Vec<String>) {
+        astray::read(scenario, &self.counters)
     }
 
     /// Ends the loop; what is to be said of it.

@@ -10,9 +10,10 @@ use weir_core::binding::MostWeight;
 use weir_core::binding::control::{Answer, Ticket};
 use weir_core::binding::switch::{PortName, SwitchConfig};
 use weir_core::ledger::SwitchId;
-use weir_switch::linux::{LinuxTc, PortSettings, Settings};
+use weir_dataplane::astray::Counter;
+use weir_switch::linux::{self, LinuxTc, PortSettings, Settings};
 use weir_switch::{Driver, Managed, Outcome, Owner, Saves};
-use weir_units::{Bytes, Rate, SortedMap};
+use weir_units::{Bytes, Rate, SortedMap, SortedSet};
 
 /// How long a call may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -32,34 +33,48 @@ pub(super) struct Box {
     pub(super) queues: u8,
     pub(super) most_weight: MostWeight,
     pub(super) buffer: Bytes,
+    /// All VMs' hardware addresses with their tenants, and the tenants on whose trees a port is.
+    pub(super) vms: Vec<([u8; 6], u32)>,
+    pub(super) trees: SortedMap<u32, SortedSet<u32>>,
 }
 
-/// Opens a switch, gives it `first`, and answers what it is asked until the sender is dropped.
+/// A switch that answers what it is asked until its sender is dropped.
+pub(super) struct Opened {
+    pub(super) ask: Sender<Asked>,
+    pub(super) thread: JoinHandle<()>,
+    pub(super) counter: Counter,
+}
+
+/// Opens a switch, gives it `first`, and counts what goes astray there.
 pub(super) fn open(
     switch: Box,
     first: SwitchConfig,
     folder: &Path,
     heard: Sender<Heard>,
-) -> Result<(Sender<Asked>, JoinHandle<()>), Error> {
+) -> Result<Opened, Error> {
     let (ask, asked) = channel();
     let (ready, is_ready) = channel();
     let folder = folder.to_owned();
     let thread = std::thread::Builder::new()
         .name("switch".into())
         .spawn(move || match begin(&switch, &first, &folder) {
-            Ok(mut driver) => {
-                let _ = ready.send(Ok(()));
+            Ok((mut driver, counter)) => {
+                let _ = ready.send(Ok(counter));
                 answer(&switch, &mut driver, &asked, &heard);
             }
             Err(error) => drop(ready.send(Err(error))),
         })
         .map_err(Error::io("start a thread for a switch"))?;
     let died = || Error::Switch { switch: "a switch".into(), why: "its thread ended".into() };
-    is_ready.recv().map_err(|_| died())??;
-    Ok((ask, thread))
+    let counter = is_ready.recv().map_err(|_| died())??;
+    Ok(Opened { ask, thread, counter })
 }
 
-fn begin(switch: &Box, first: &SwitchConfig, folder: &Path) -> Result<Managed<LinuxTc>, Error> {
+fn begin(
+    switch: &Box,
+    first: &SwitchConfig,
+    folder: &Path,
+) -> Result<(Managed<LinuxTc>, Counter), Error> {
     let error = |why: String| Error::Switch { switch: switch.name.clone(), why };
     netns::enter(&switch.namespace)?;
     let port = |(name, rate): (&PortName, &Rate)| {
@@ -71,9 +86,11 @@ fn begin(switch: &Box, first: &SwitchConfig, folder: &Path) -> Result<Managed<Li
     let owner = Owner::new("lab").map_err(error)?;
     let mut driver = Managed::new(backend, owner, Saves::new(folder, &switch.name), LIMIT);
     match driver.apply(first) {
-        Outcome::Failed(failed) => Err(error(failed.to_string())),
-        Outcome::Applied(_) | Outcome::Written(_) => Ok(driver),
+        Outcome::Failed(failed) => return Err(error(failed.to_string())),
+        Outcome::Applied(_) | Outcome::Written(_) => {}
     }
+    let counter = Counter::open(&switch.vms, &switch.trees, linux::HANDLE);
+    Ok((driver, counter.map_err(Error::Dataplane)?))
 }
 
 fn answer(
