@@ -9,6 +9,7 @@ mod eyeq;
 mod follow;
 mod host_floor;
 mod journal;
+mod moving;
 mod nat;
 mod plumbing;
 mod population;

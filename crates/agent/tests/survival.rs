@@ -3,45 +3,12 @@
 
 use crate::common;
 
-use crate::common::{Agent, FLOOR, Stop, World, copy_of_daemon, daemon, pause, sh, until};
-use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::common::stream::{assert_none_lost, stream};
+use crate::common::{Agent, FLOOR, World, copy_of_daemon, daemon, pause, sh, until};
 use std::time::{Duration, Instant};
 
 /// A frame of a full datagram, octets on layer 2 without FCS.
 const FRAME: u64 = 1514;
-
-/// Datagrams with numbers from VM 1 to VM 2 until told to stop: how many left, and the numbers that
-/// came, in their order.
-struct Stream {
-    sent: u64,
-    came: Vec<u64>,
-    /// Packets that this machine lost meanwhile before any queue of ours, of whatever test.
-    lost_inside: u64,
-}
-
-/// Plays `during` while VM 1 sends `mbps` in datagrams of `payload` octets.
-fn stream<T>(world: &World, mbps: u64, payload: usize, during: impl FnOnce() -> T) -> (Stream, T) {
-    let (from, to) = (world.udp(1), world.udp(2));
-    to.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    // A thread that waits for a CPU loses nothing: its socket holds it.
-    rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, 8 << 20).unwrap();
-    let stop = AtomicBool::new(false);
-    let before = lost_inside();
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| send(&from, mbps, payload, &stop));
-        let receiver = scope.spawn(|| receive(&to, &stop));
-        let running = Stop(&stop);
-        let result = during();
-        drop(running);
-        let sent = sender.join().unwrap();
-        let came = receiver.join().unwrap();
-        (Stream { sent, came, lost_inside: lost_inside() - before }, result)
-    })
-}
-
-/// A number that no stream has.
-const NONE: u64 = u64::MAX;
 
 /// Until the pair has more than 5 Mbit/s: how pairs begin is no matter here. What waits in its
 /// queue then would shorten the room of what comes next, so it may leave: 128 kB at most, in 205 ms
@@ -55,66 +22,6 @@ fn begin(world: &World, sender: &Agent<'_>) {
         sender.pair().is_some_and(|pair| pair.floor_bps > 5_000_000)
     });
     pause(300);
-}
-
-/// How far a sender that waited for a CPU may catch up. More at once would not fit in the pair's
-/// queue, and those losses would be the machine's.
-const CATCH_UP: Duration = Duration::from_millis(10);
-
-fn send(from: &UdpSocket, mbps: u64, payload: usize, stop: &AtomicBool) -> u64 {
-    let gap = Duration::from_nanos((payload as u64 + 42) * 8 * 1000 / mbps);
-    let (mut due, mut n) = (Instant::now(), 0u64);
-    let mut datagram = vec![0; payload];
-    while !stop.load(Ordering::Relaxed) {
-        datagram[..8].copy_from_slice(&n.to_be_bytes());
-        // A full queue of the VM's own would be a loss of ours, not of the agent's.
-        from.send_to(&datagram, "10.0.0.2:9000").unwrap();
-        n += 1;
-        let now = Instant::now();
-        due = (due + gap).max(now - CATCH_UP);
-        if let Some(early) = due.checked_duration_since(now) {
-            std::thread::sleep(early);
-        }
-    }
-    n
-}
-
-fn receive(to: &UdpSocket, stop: &AtomicBool) -> Vec<u64> {
-    let (mut came, mut datagram) = (Vec::new(), [0; 2048]);
-    loop {
-        match to.recv(&mut datagram) {
-            Ok(_) => came.push(u64::from_be_bytes(datagram[..8].try_into().unwrap())),
-            Err(_) if stop.load(Ordering::Relaxed) => {
-                came.retain(|number| *number != NONE);
-                return came;
-            }
-            Err(_) => {}
-        }
-    }
-}
-
-/// What a CPU's own queue between two devices had no room for, all CPUs and namespaces together: the second
-/// column of the kernel's table.
-fn lost_inside() -> u64 {
-    let table = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
-    let lost =
-        |line: &str| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
-    table.lines().map(lost).sum()
-}
-
-/// None but what the machine says it lost by itself: tests that flood play beside this one.
-fn assert_none_lost(world: &World, stream: &Stream) {
-    assert!(stream.came.is_sorted(), "in order");
-    let is_missing = |number: &u64| stream.came.binary_search(number).is_err();
-    let missing: Vec<u64> = (0..stream.sent).filter(is_missing).collect();
-    assert!(
-        missing.len() as u64 <= stream.lost_inside,
-        "{} of {} lost, {} by the machine itself: {missing:?}\n{}",
-        missing.len(),
-        stream.sent,
-        stream.lost_inside,
-        world.inside("host1", || sh("tc -s qdisc") + &sh("tc -s class show dev up"))
-    );
 }
 
 /// What arrives at VM 2 in `ms`, in Mbit/s on the wire, of full datagrams: at least and at

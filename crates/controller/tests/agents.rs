@@ -69,6 +69,27 @@ fn floors_reach_agents_and_hold_while_the_controller_is_away_and_all_come_back()
 }
 
 #[test]
+fn a_host_that_joins_has_its_vms_on_its_disk_before_its_agent_starts() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    apply(&controller, json!({"items": [vm("a", "h0", "100Mbit"), vm("b", "h1", "200Mbit")]}));
+    let homes = ["h0", "h1"].map(|host| joined(&controller, &folder.0, host));
+    let floor_of = |n: usize, vm: &str| floor(&homes[n].kept().expect("whole"), vm);
+    assert_eq!((floor_of(0, "a"), floor_of(1, "b")), (Some(100), Some(200)));
+    let said = condition(&controller, "vms/a", "Applied");
+    assert_ne!(said["status"], "True", "nobody enforces it yet: {said}");
+    let agents = [0, 1].map(|n| Agent::start(&controller.server, &homes[n], n));
+    until("it is said", || condition(&controller, "vms/a", "Applied")["reason"] == "InForce");
+    // A host that joins once more keeps what it has in force, and hears of changes by its stream.
+    agents.into_iter().for_each(|agent| drop(agent.kill()));
+    apply(&controller, json!({"items": [vm("a", "h0", "50Mbit")]}));
+    joined(&controller, &folder.0, "h0");
+    assert_eq!(floor_of(0, "a"), Some(100));
+    let agent = Agent::start(&controller.server, &homes[0], 0);
+    until("it is told", || agent.floor("a") == Some(50));
+}
+
+#[test]
 fn agents_follow_a_controller_whose_records_are_in_etcd() {
     let etcd = Etcd::start();
     let (folder, controller) = (Folder::new(), Controller::on(etcd.address()));

@@ -381,8 +381,8 @@ pub fn draw_key() -> Result<(KeyPair, Vec<u8>), ClientError> {
     Ok((key, request.der().to_vec()))
 }
 
-/// Joins: makes a key, gets a certificate for it, and writes both into the folder. What the host was told
-/// before stays in force if it was the same host.
+/// Joins: makes a key, gets a certificate for it, and writes both into the folder, with what the host is to
+/// have. What it was told before stays in force if it was the same host.
 ///
 /// # Errors
 ///
@@ -405,8 +405,8 @@ pub async fn join(
     let identity = take_certificate(home, &key, &made, &host)?;
     let before = home.kept().ok();
     let before = before.filter(|kept| kept.host == host && kept.number == made.number);
-    let kept = before.unwrap_or(Kept { host, number: made.number, ..Kept::default() });
-    home.keep(&kept)?;
+    let new = || Kept { host, number: made.number, ..Kept::default() }.with(&made.tenants);
+    home.keep(&before.unwrap_or_else(new))?;
     Ok(identity)
 }
 

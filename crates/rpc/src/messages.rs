@@ -52,6 +52,9 @@ pub struct Certificate {
     /// Number of the host, by which agents know it.
     #[prost(uint32, tag = "3")]
     pub number: u32,
+    /// Tenants with VMs on the host, if it joins: it has their floors from its first start.
+    #[prost(message, repeated, tag = "4")]
+    pub tenants: Vec<Tenant>,
 }
 
 /// What an agent says.

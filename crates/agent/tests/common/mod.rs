@@ -8,8 +8,10 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod controller;
 pub(crate) mod eyeq;
 pub(crate) mod guest;
+pub(crate) mod stream;
 pub(crate) mod tcp;
 pub(crate) mod watch;
 

@@ -4,7 +4,7 @@ use super::plan::{InForce, Next, Plan, Stranger};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::problem::Problem;
-use crate::state::{Action, Actor, Observation, Request, Role};
+use crate::state::{Action, Actor, Observation, Request, Role, Rooms};
 use crate::store::{Table, Write};
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
@@ -260,9 +260,31 @@ impl Fleet {
     ///
     /// The store failed: ask again later.
     pub(crate) async fn next(&self, host: &str, id: u64) -> Result<Vec<Tenant>, Problem> {
+        let told = self.told(|plan, rooms| plan.next(host, rooms)).await;
+        if told.is_err() {
+            self.unsent(host, id);
+        }
+        told
+    }
+
+    /// What a host that joined begins with, once its records are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// The store failed.
+    pub(crate) async fn begin(&self, host: &str) -> Result<Vec<Tenant>, Problem> {
+        self.catch_up().await;
+        self.told(|plan, rooms| plan.begin(host, rooms)).await
+    }
+
+    /// Does what the plan asks for until it has something to send, or nothing.
+    async fn told(
+        &self,
+        next: impl Fn(&mut Plan, Option<&Rooms>) -> Next,
+    ) -> Result<Vec<Tenant>, Problem> {
         let mut rooms = None;
         loop {
-            match self.with(|plan| plan.next(host, rooms.as_ref())) {
+            match self.with(|plan| next(plan, rooms.as_ref())) {
                 Next::Nothing => return Ok(Vec::new()),
                 Next::Rooms(tenants) => {
                     let asked = move |state: &crate::state::State| {
@@ -274,11 +296,8 @@ impl Fleet {
                     rooms = Some(found);
                 }
                 Next::Send(writes, tenants) => {
-                    if !writes.is_empty()
-                        && let Err(problem) = self.engine.note(writes).await
-                    {
-                        self.unsent(host, id);
-                        return Err(problem);
+                    if !writes.is_empty() {
+                        self.engine.note(writes).await?;
                     }
                     return Ok(tenants);
                 }

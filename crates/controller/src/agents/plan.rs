@@ -15,10 +15,11 @@
 
 mod bounds;
 mod queues;
+mod sending;
 mod states;
 
 use super::floors::Floors;
-use crate::state::{EventKind, Observation, Rooms, Stored, enrolment};
+use crate::state::{EventKind, Observation, Stored, enrolment};
 use crate::store::{Table, Write};
 use queues::order_of;
 use states::row_of;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{HostState, Kind, Spec, Truth, VmSpec};
 use weir_model::text::show_rate;
-use weir_rpc::messages::{Answer, Hello, NETWORKS, Queue, Tenant};
+use weir_rpc::messages::{Hello, NETWORKS, Queue, Tenant};
 use weir_units::Rate;
 use weir_wire::Keyring;
 
@@ -39,8 +40,6 @@ const RETURN: u64 = 30_000;
 /// A state that a host refused is sent again after this time, milliseconds: its port may be there now.
 /// Raises that wait are tried as often while objects change.
 const AGAIN: u64 = 10_000;
-/// VMs in one message, about: more wait for the next.
-const BATCH: usize = 10_000;
 
 /// A VM, as far as agents are concerned.
 #[derive(Clone, PartialEq, Debug)]
@@ -659,132 +658,6 @@ impl Plan {
             self.observe_host(&host, crate::state::READY, Truth::Unknown, "Silent", message, None);
         }
     }
-
-    /// What the stream of a host does next. `rooms` is the answer to a question of before.
-    pub(crate) fn next(&mut self, host: &str, rooms: Option<&Rooms>) -> Next {
-        self.tell_touched();
-        let Some(stream) = self.hosts.get(host).and_then(|row| row.stream.as_ref()) else {
-            return Next::Nothing;
-        };
-        if !stream.sent.is_empty() || stream.dirty.is_empty() {
-            return Next::Nothing;
-        }
-        let mut tenants: Vec<String> = Vec::new();
-        let mut size = 0;
-        for tenant in &stream.dirty {
-            size += self.tenants.get(tenant).map_or(0, |row| row.vms.len());
-            if !tenants.is_empty() && size > BATCH {
-                break;
-            }
-            tenants.push(tenant.clone());
-        }
-        // Of a later state than the plan's: lowers of which the plan does not know are counted as free.
-        let rooms = rooms.filter(|rooms| rooms.revision <= self.revision);
-        if rooms.is_none() && tenants.iter().any(|tenant| self.may_wait(host, tenant)) {
-            let all = self.excess.keys().filter_map(|(host, vm)| self.tenant_of_may(host, vm));
-            let asked: BTreeSet<String> = all.chain(tenants).collect();
-            return Next::Rooms(asked.into_iter().collect());
-        }
-        self.send(host, &tenants, rooms)
-    }
-
-    fn send(&mut self, host: &str, tenants: &[String], rooms: Option<&Rooms>) -> Next {
-        let (mut writes, mut states) = (Vec::new(), Vec::new());
-        for tenant in tenants {
-            let mut vms = BTreeMap::new();
-            for (vm, row) in self.local_vms(host, tenant) {
-                let may = self.most(host, &vm);
-                let wait =
-                    if row.wanted.exceeds(&may) { self.waits(host, &row, rooms) } else { None };
-                let floors = if wait.is_some() { row.wanted.min(&may) } else { row.wanted.clone() };
-                if let Some(message) = &wait {
-                    let message = message.clone();
-                    self.observe_vm(&vm, row.generation, Truth::False, "Pending", message);
-                }
-                vms.insert(vm, (floors, row.generation, wait));
-            }
-            let state = self.state_of(host, tenant, &|vm, _| vms[vm].0.clone());
-            for (vm, (floors, ..)) in &vms {
-                writes.extend(self.allow(host, vm, tenant, floors));
-            }
-            let queue = self.queue_version(host, tenant);
-            let held = vms.values().any(|(.., wait)| wait.is_some());
-            let stream = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut());
-            let stream = stream.expect("the caller looked");
-            stream.dirty.remove(tenant);
-            if held {
-                stream.waiting.insert(tenant.clone());
-            } else {
-                stream.waiting.remove(tenant);
-            }
-            stream.sent.insert(tenant.clone(), Sent { version: state.version, queue, vms });
-            states.push(state);
-        }
-        Next::Send(writes, states)
-    }
-
-    /// Records could not be written, or the message not be sent: all of it is to be sent anew.
-    pub(crate) fn unsent(&mut self, host: &str, id: u64) {
-        if let Some(stream) = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut())
-            && stream.id == id
-        {
-            stream.dirty.extend(std::mem::take(&mut stream.sent).into_keys());
-        }
-    }
-
-    /// A host answers for a tenant.
-    pub(crate) fn answered(&mut self, host: &str, id: u64, answer: &Answer, now: Moment) {
-        let row = self.hosts.get_mut(host);
-        let Some(stream) = row.and_then(|row| row.stream.as_mut()).filter(|s| s.id == id) else {
-            return;
-        };
-        let is_sent = |sent: &Sent| sent.version == answer.version;
-        if !stream.sent.get(&answer.tenant).is_some_and(is_sent) {
-            tracing::debug!("host {host} answers for what it was not sent: {}", answer.tenant);
-            return;
-        }
-        let sent = stream.sent.remove(&answer.tenant).expect("it was found");
-        self.woken.insert(host.into());
-        if answer.applied {
-            let has =
-                sent.vms.iter().map(|(vm, (floors, ..))| (vm.clone(), floors.clone())).collect();
-            self.holds(host, &answer.tenant, &has);
-            self.has_queue(host, &answer.tenant, sent.queue);
-            for (vm, (_, generation, wait)) in sent.vms {
-                if wait.is_none() {
-                    self.tell_in_force(host, &vm, generation);
-                }
-            }
-            return;
-        }
-        stream.refused.insert(answer.tenant.clone(), now);
-        let mut less = false;
-        for (vm, (_, generation, _)) in sent.vms {
-            let message = format!("host `{host}` refuses: {}", shortened(&answer.message));
-            let reason = word(&answer.reason);
-            self.observe_vm(&vm, generation, Truth::False, &reason, message);
-            // What was in force before stays.
-            let may = self.may.get_mut(host).and_then(|may| may.get_mut(&vm));
-            if let Some(may) = may {
-                may.most = may.acknowledged.clone();
-            }
-            less |= self.refresh_excess(host, &vm);
-        }
-        if less {
-            self.try_waiting();
-        }
-    }
-}
-
-/// A reason of an agent, as one word.
-fn word(reason: &str) -> String {
-    let word: String = reason.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
-    if word.is_empty() { "Refused".into() } else { word }
-}
-
-/// A message of an agent, of bounded length.
-fn shortened(message: &str) -> String {
-    message.chars().filter(|c| !c.is_control()).take(500).collect()
 }
 
 #[cfg(test)]

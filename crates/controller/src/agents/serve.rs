@@ -131,12 +131,16 @@ impl Caller {
         let Shared { engine, clock, authority, .. } = &*self.shared;
         same_protocol(asked.protocol)?;
         let key = key_of(&asked.request)?;
+        // Before the token is used up.
+        let fleet = self.fleet().await?;
         let hash = tokens::hash(&asked.token);
         let (enrolment, number) = enrol(engine, &hash, &asked.host).await?;
+        let tenants = fleet.begin(&asked.host).await.map_err(|problem| status_of(&problem))?;
         tracing::info!("host {} joined", asked.host);
         let until = clock.latest().plus_millis(HOST_LIFE);
         let identity = Identity { host: asked.host, enrolment, until };
-        certificate(authority, *clock, &key, &identity, number)
+        let certificate = certificate(authority, *clock, &key, &identity, number)?;
+        Ok(Certificate { tenants, ..certificate })
     }
 
     async fn renew(self, asked: RenewRequest) -> Result<Certificate, Status> {
@@ -321,7 +325,8 @@ fn certificate(
 ) -> Result<Certificate, Status> {
     let signed = authority.sign_host(clock.earliest(), key, identity);
     let certificate = signed.map_err(|error| Status::internal(error.to_string()))?;
-    Ok(Certificate { certificate, roots: authority.roots().into(), number })
+    let roots = authority.roots().into();
+    Ok(Certificate { certificate, roots, number, tenants: Vec::new() })
 }
 
 /// A call as tower has it.

@@ -4,7 +4,7 @@ use super::*;
 use crate::state::{Action, Actor, Limits, Request, Role, State};
 use serde_json::{Value, json};
 use weir_model::objects::{API_VERSION, read};
-use weir_rpc::messages::{HoseEnd, Known};
+use weir_rpc::messages::{Answer, HoseEnd, Known, Vm};
 
 const NOW: Moment = Moment::from_millis(1_800_000_000_000);
 
@@ -119,6 +119,25 @@ impl World {
         }
     }
 
+    /// What a host begins with that joins: keys of the records, and its VMs with Mbit/s out.
+    fn begun(&mut self, host: &str) -> (Vec<String>, Vec<(String, u64)>) {
+        let mut rooms = None;
+        loop {
+            match self.plan.begin(host, rooms.as_ref()) {
+                Next::Nothing => return (Vec::new(), Vec::new()),
+                Next::Rooms(tenants) => {
+                    rooms = Some(self.state.rooms(tenants.iter().map(String::as_str)));
+                }
+                Next::Send(writes, tenants) => {
+                    let own = |vm: Vm| Some((vm.name, vm.local?.floor_out / 1_000_000));
+                    let vms = tenants.into_iter().flat_map(|tenant| tenant.vms);
+                    let keys = writes.into_iter().map(|write| write.key);
+                    return (keys.collect(), vms.filter_map(own).collect());
+                }
+            }
+        }
+    }
+
     fn answer(&mut self, host: &str, tenants: &[Tenant], refusal: Option<&str>) {
         let (id, has) = self.hosts.get_mut(host).expect("it is connected");
         for tenant in tenants {
@@ -201,6 +220,39 @@ fn a_tenant_reaches_its_hosts_alone_with_the_keys_of_its_pairs() {
     assert_eq!(red.hosts[0].keys, world.hosts["h1"].1["red"].hosts[0].keys, "one key for both");
     assert_eq!(world.applied("a").0, Truth::True);
     assert_eq!(world.sent("h0"), [], "nothing is sent twice");
+}
+
+#[test]
+fn what_a_host_is_told_at_its_join_counts_as_enforced_from_then_on() {
+    let mut world = World::new();
+    world.apply(vec![vm("a", "red", "h0", 800), vm("c", "red", "h1", 800)]);
+    let (keys, has) = world.begun("h0");
+    assert_eq!((keys, has), (vec!["h0/a".to_owned()], vec![("a".to_owned(), 800)]));
+    // Whether its agent has started or not: the room of what is lowered is not there yet for a raise.
+    world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h1", 100)]);
+    world.apply(vec![vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)]);
+    world.connect("h1");
+    world.converge(&["h1"]);
+    assert_eq!((world.floor("h1", "b"), world.applied("b").1.as_str()), (0, "Pending"));
+}
+
+#[test]
+fn floors_that_a_host_has_from_its_files_wait_for_nobody_when_it_joins() {
+    for (number, wanted) in [(Some(17), 700), (None, 0)] {
+        let mut world = World::new();
+        ["h0", "h2"].iter().for_each(|host| world.connect(host));
+        world.apply(vec![vm("a", "red", "h0", 600), vm("c", "red", "h2", 600)]);
+        world.converge(&["h0", "h2"]);
+        // h2 is silent, and may enforce 600 toward h0 still.
+        let (id, _) = world.hosts["h2"];
+        world.plan.detach("h2", id, NOW);
+        world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h2", 100)]);
+        // As `weir import` makes them, and as somebody does who adds VMs.
+        let [mut b, d] = [vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)];
+        b["spec"]["number"] = json!(number);
+        world.apply(vec![b, d]);
+        assert_eq!(world.begun("h1").1, [("b".to_owned(), wanted)]);
+    }
 }
 
 #[test]
