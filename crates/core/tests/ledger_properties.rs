@@ -298,7 +298,7 @@ fn play(ledger: &mut Ledger, call: &Call) -> bool {
 fn damaged(topology: Topology, config: Config, failed: &[u32]) -> Ledger {
     let links = topology.links.len() as u32;
     let failed: Vec<LinkId> = failed.iter().map(|link| LinkId(link % links)).collect();
-    Ledger::without(&failed, topology, config).expect("a topology")
+    Ledger::without(&failed, &[], topology, config).expect("a topology")
 }
 
 fn drawn_call() -> impl Strategy<Value = Call> {

@@ -95,7 +95,7 @@ fn play(case: Case) {
     }
     let links = network.links.len() as u32;
     let failed: Vec<LinkId> = failed.iter().map(|link| LinkId(link % links)).collect();
-    let mut ledger = Ledger::without(&failed, network, config).expect("a topology");
+    let mut ledger = Ledger::without(&failed, &[], network, config).expect("a topology");
     let classes: Vec<Drawn> =
         classes.iter().map(|c| c.map(|floors| floors.map(|f| f / 3))).collect();
     let hosts = ledger.topology().hosts.len() as u32;

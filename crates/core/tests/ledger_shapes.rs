@@ -31,7 +31,7 @@ fn leaf_spine() -> Topology {
 
 fn without(failed: &[LinkId], topology: Topology) -> Ledger {
     let config = Config { headroom: 0.0, ..Config::default() };
-    Ledger::without(failed, topology, config).expect("a topology")
+    Ledger::without(failed, &[], topology, config).expect("a topology")
 }
 
 fn on(vm: u32, class: u16, host: u32) -> VmRequest {

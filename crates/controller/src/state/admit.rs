@@ -4,7 +4,7 @@ use super::book::{Book, Change, Claim, NoRoom, Promise, Terms, Usage, Wanted};
 use super::change::vm_claim;
 use super::network::Network;
 use super::reserve::{reserved_claim, wish_of};
-use super::{State, Stored, Undo};
+use super::{Stale, State, Stored, Undo};
 use crate::problem::Problem;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use weir_model::objects::{
 };
 
 /// Name of the condition.
-const ADMITTED: &str = "Admitted";
+pub(super) const ADMITTED: &str = "Admitted";
 
 /// What is refused, and the number of the change that is to blame.
 pub(super) type Refused = (usize, Problem);
@@ -172,12 +172,13 @@ impl State {
     pub(super) fn refresh(&mut self, now: Moment) -> Result<(), Problem> {
         self.settle(now)?;
         self.say_trees();
-        Ok(())
+        self.say_draining(now)
     }
 
     /// Writes into tenants' statuses which trees they are on, if that is news.
     pub(super) fn say_trees(&mut self) {
         for tenant in std::mem::take(&mut self.touched) {
+            self.note_draining(&tenant);
             let Some(stored) = self.get(Kind::Tenant, &tenant) else { continue };
             let tree = self.book.tree(&tenant);
             if stored.object.status.routing != tree {
@@ -190,13 +191,25 @@ impl State {
 
     /// Makes the book anew if the network changed, and decides which floors fall.
     pub(super) fn settle(&mut self, now: Moment) -> Result<(), Problem> {
-        if !self.stale {
+        if self.stale == Stale::No {
             return Ok(());
         }
+        self.add_up(now)?;
+        for tenant in self.touched.clone() {
+            self.note_draining(&tenant);
+        }
+        self.leave_draining();
+        self.drain_is_news = true;
+        Ok(())
+    }
+
+    /// The book of the network as it is now.
+    pub(super) fn add_up(&mut self, now: Moment) -> Result<(), Problem> {
         let mark = self.mark();
+        let only_drains = self.stale == Stale::Drain;
         let trees = self.book.trees();
         self.renew(self.make_book(trees.clone())?);
-        if !self.claim_whole(now) {
+        if !self.claim_whole(now, only_drains) {
             self.undo_to(mark);
             self.renew(self.make_book(trees)?);
             self.claim_by_rank(now);
@@ -208,7 +221,8 @@ impl State {
     fn renew(&mut self, book: Book) {
         let old = std::mem::replace(&mut self.book, book);
         self.pending.undo.push(Undo::Book(Box::new(old)));
-        self.set_stale(false);
+        self.pending.undo.push(Undo::Stale(self.stale));
+        self.stale = Stale::No;
     }
 
     /// At a start: the book of the objects as they are, which are believed.
@@ -245,7 +259,7 @@ impl State {
             for (id, claim) in claims {
                 let vm = id.strip_prefix("VM:").map(str::to_owned);
                 let change = returning(id, &claim);
-                let terms = Terms { is_returning: true, ..Terms::default() };
+                let terms = Terms { is_returning: true, is_kept: true, ..Terms::default() };
                 if self.book.change(&tenant, terms, &[change]).is_err() {
                     self.fallen.extend(vm);
                 }
@@ -254,6 +268,8 @@ impl State {
         let tenants = self.objects[Kind::Tenant as usize].values().map(|stored| &stored.object);
         let other = tenants.filter(|one| one.status.routing != self.book.tree(one.name()));
         self.touched = other.map(|one| one.name().to_owned()).collect();
+        let names: Vec<String> = self.objects[Kind::Tenant as usize].keys().cloned().collect();
+        names.iter().for_each(|tenant| self.note_draining(tenant));
     }
 
     fn make_book(&self, trees: BTreeMap<String, TreeName>) -> Result<Book, Problem> {
@@ -271,11 +287,14 @@ impl State {
             _ => None,
         });
         let topology: TopologySpec = topology.unwrap_or_default();
-        Book::new(Network::new(&topology, hosts, links)?, trees)
+        let mut book = Book::new(Network::new(&topology, hosts, links)?, trees)?;
+        book.follow(&self.book);
+        Ok(book)
     }
 
     /// Claims tenants as they were, whole. False if one of them lacks room: then priorities decide.
-    fn claim_whole(&mut self, now: Moment) -> bool {
+    /// Whoever has fallen may stay so, if only what drains is different.
+    fn claim_whole(&mut self, now: Moment, only_drains: bool) -> bool {
         let mut tenants: BTreeMap<String, Vec<(String, Claim)>> = BTreeMap::new();
         let (mut rest, mut whole) = (Vec::new(), Vec::new());
         for stored in self.claiming() {
@@ -300,7 +319,7 @@ impl State {
         }
         whole.iter().for_each(|stored| self.note_reserved(&stored.object));
         let rest = self.ranked(rest.into_iter());
-        rest.iter().all(|claimant| self.claim_again(now, &claimant.stored.object))
+        rest.iter().all(|one| self.claim_again(now, &one.stored.object) || only_drains)
     }
 
     /// Claims VM by VM, those of the highest priority first. What does not fit any more falls, and its
@@ -310,7 +329,7 @@ impl State {
             self.claim_again(now, &claimant.stored.object);
         }
         // A VM that lost its host counts on those of its tenant that came later.
-        self.admit_fallen(now);
+        self.return_fallen(now);
     }
 
     /// VMs and held reservations in the order in which they keep their floors.
@@ -388,7 +407,11 @@ impl State {
             return true;
         }
         // Whether the host takes new VMs is no question for one that is there.
-        let terms = if host.is_some() { Terms::returning } else { Terms::of };
+        let terms = match (&host, self.fallen.contains(object.name())) {
+            (Some(_), false) => Terms::kept,
+            (Some(_), true) => Terms::returning,
+            (None, _) => Terms::of,
+        };
         let id = vm_claim(object.name());
         let promise = Promise::of(spec);
         let counted = promise.usage();
@@ -407,7 +430,10 @@ impl State {
         match claimed {
             Ok(host) => {
                 new.status.host = Some(host);
-                new.status.set(admitted(now));
+                // What was foretold stays said.
+                if object.status.condition(ADMITTED).is_none_or(|had| had.status != Truth::True) {
+                    new.status.set(admitted(now));
+                }
             }
             Err(problem) => new.status.set(Condition {
                 name: ADMITTED.into(),
@@ -434,7 +460,7 @@ impl State {
             None => {
                 let changes: Vec<Change> =
                     claims.into_iter().map(|(id, claim)| returning(id, &claim)).collect();
-                let done = self.admit(&spec.tenant, Terms::returning, &changes);
+                let done = self.admit(&spec.tenant, Terms::kept, &changes);
                 let lacks_room = done.is_err();
                 (done.map_err(|(_, problem)| problem), lacks_room)
             }
@@ -452,6 +478,11 @@ impl State {
     /// Room was given back: floors that had fallen may hold again, those of the highest priority first,
     /// before anybody else is asked.
     pub(super) fn admit_fallen(&mut self, now: Moment) {
+        self.return_fallen(now);
+        self.leave_draining();
+    }
+
+    fn return_fallen(&mut self, now: Moment) {
         if self.fallen.is_empty() {
             return;
         }
@@ -509,7 +540,7 @@ pub(super) fn admitted(now: Moment) -> Condition {
 /// A refusal by the book, for whoever asked.
 fn no_room(no: &NoRoom, host_given: bool) -> Problem {
     let field = match (no.reason, host_given) {
-        ("HostFull" | "Survival", true) => "spec.host",
+        ("HostFull" | "HostDraining" | "Survival", true) => "spec.host",
         ("Survival", false) => "spec.tenant",
         _ => "spec.floor",
     };

@@ -12,8 +12,9 @@ use crate::problem::Problem;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
-    AdditiveRoom, Attachment, Class, Direction, Domain, Floors, Ledger, LinkFull, Need, Refusal,
-    Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom, VmRequest,
+    AdditiveRoom, Attachment, Class, Direction, Domain, Exploration, Floors, Ledger, LinkFull,
+    LinkId, Need, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, TenantRoom,
+    VmRequest,
 };
 use weir_core::placement::{Policy, Weight};
 use weir_model::objects::{self, Hose, Strategy, TenantSpec, TreeName, VmSpec};
@@ -78,16 +79,23 @@ pub(super) struct Terms {
     pub(super) strategy: Strategy,
     /// Hosts that take no new VMs are open to those that the change names.
     pub(super) is_returning: bool,
+    /// The floors held until now: on its tree, a tenant keeps them also where links drain.
+    pub(super) is_kept: bool,
 }
 
 impl Terms {
     pub(super) fn of(spec: &TenantSpec) -> Self {
-        Self { survival: spec.survival, strategy: spec.strategy, is_returning: false }
+        Self { survival: spec.survival, strategy: spec.strategy, ..Self::default() }
     }
 
     /// For VMs that were placed before: they stay, whatever survives.
     pub(super) fn returning(spec: &TenantSpec) -> Self {
         Self { survival: objects::Survival::default(), is_returning: true, ..Self::of(spec) }
+    }
+
+    /// For VMs whose floors held before the network changed.
+    pub(super) fn kept(spec: &TenantSpec) -> Self {
+        Self { is_kept: true, ..Self::returning(spec) }
     }
 }
 
@@ -173,6 +181,8 @@ pub(super) struct Book {
     switches: BTreeMap<String, SwitchId>,
     /// Hosts that take no new VMs.
     draining: BTreeSet<HostId>,
+    /// Links that take no new floors, by name.
+    draining_links: BTreeSet<String>,
     claims: BTreeMap<String, Claim>,
     by_host: BTreeMap<String, BTreeSet<String>>,
     tenants: BTreeMap<String, Member>,
@@ -197,10 +207,13 @@ impl Book {
         for (n, switch) in (0..).zip(&topology.switches) {
             book.switches.insert(switch.name.clone(), SwitchId(n));
         }
+        let name = |link: &LinkId| topology.links[link.0 as usize].name.clone();
+        book.draining_links = network.draining_links.iter().map(name).collect();
         let refuse = |error: weir_core::ledger::TopologyError| {
             Problem::new(422, "BadTopology", "spec", error.to_string())
         };
-        let ledger = Ledger::without(&network.down, topology, network.config);
+        let ledger =
+            Ledger::without(&network.down, &network.draining_links, topology, network.config);
         let mut ledger = ledger.map_err(refuse)?;
         for host in network.draining {
             ledger.close(host, true);
@@ -227,6 +240,7 @@ impl Book {
         let earlier = self.earlier_of(tenant).filter(|_| terms.is_returning);
         if let Some(ledger) = &mut self.ledger {
             ledger.set_policy(policy(terms.strategy));
+            ledger.keep(terms.is_kept);
             let opened = match terms.is_returning {
                 true => open(ledger, &self.draining, &request),
                 false => Vec::new(),
@@ -243,6 +257,7 @@ impl Book {
                 (true, false) if only_less => ledger.release(number, &gone).map(drop),
                 (true, false) => ledger.resize(&request).map(drop),
             };
+            ledger.keep(false);
             opened.into_iter().for_each(|host| ledger.close(host, true));
             answer.map_err(|refusal| self.explain(&refusal, terms))?;
         }
@@ -265,11 +280,19 @@ impl Book {
         let (request, hoses, numbers) = self.wanted(tenant, Terms::default(), &changes)?;
         let Some(ledger) = &mut self.ledger else { return Err(no_host()) };
         let opened = open(ledger, &self.draining, &request);
+        ledger.keep(true);
         let answer = ledger.restore(&request, routing).map(drop);
+        ledger.keep(false);
         opened.into_iter().for_each(|host| ledger.close(host, true));
         answer.map_err(|refusal| self.explain(&refusal, Terms::default()))?;
         self.enter(tenant, request, hoses, &changes, &numbers);
         Ok(())
+    }
+
+    /// Moves a tenant to a tree without links that drain, if that works.
+    pub(super) fn leave(&mut self, tenant: &str) -> Option<Before> {
+        let before = self.before(tenant, &[]);
+        self.ledger.as_mut()?.leave(before.request.tenant).then_some(before)
     }
 
     /// Takes a change back.
@@ -466,6 +489,67 @@ impl Book {
         }
     }
 
+    /// Names of the links that drain and that a tenant's tree has, and of the NICs of its hosts at a
+    /// switch that drains.
+    pub(super) fn draining_of(&self, tenant: &str) -> Vec<String> {
+        let (Some(ledger), Some(member)) = (&self.ledger, self.tenants.get(tenant)) else {
+            return Vec::new();
+        };
+        let mut links: BTreeSet<LinkId> =
+            ledger.draining_of(member.request.tenant).into_iter().collect();
+        // The NICs are the first links.
+        let nics = member.request.vms.iter().filter_map(|vm| Some(LinkId(vm.host?.0)));
+        links.extend(nics.filter(|nic| ledger.is_draining(*nic)));
+        let names = &ledger.topology().links;
+        links.into_iter().map(|link| names[link.0 as usize].name.clone()).collect()
+    }
+
+    /// Whether any link drains.
+    pub(super) fn drains(&self) -> bool {
+        !self.draining_links.is_empty()
+    }
+
+    /// Whether a link drains.
+    pub(super) fn is_draining(&self, link: &str) -> bool {
+        self.draining_links.contains(link)
+    }
+
+    /// Takes the names of trees from the book of before. In any graph, trees get other names when a link
+    /// begins or ends to drain: then a tenant's tree is the one with the same links.
+    pub(super) fn follow(&mut self, before: &Self) {
+        let (Some(ours), Some(theirs)) = (&self.ledger, &before.ledger) else { return };
+        if matches!(ours.topology().exploration, Exploration::Layers) {
+            return;
+        }
+        let mut known: BTreeMap<TreeName, TreeName> = BTreeMap::new();
+        let mut earlier = self.earlier.clone();
+        for tree in earlier.values_mut() {
+            let now = known.entry(tree.clone()).or_insert_with(|| {
+                let had = before.shape_of(theirs, tree);
+                let same = |rank: &u8| {
+                    let tree = TreeName { root: tree.root.clone(), rank: *rank };
+                    had.is_some() && self.shape_of(ours, &tree) == had
+                };
+                let rank = ours.ranks().find(same).unwrap_or(tree.rank);
+                TreeName { root: tree.root.clone(), rank }
+            });
+            *tree = now.clone();
+        }
+        self.earlier = earlier;
+    }
+
+    /// Switches of a tree with their links toward the root, by names.
+    fn shape_of(&self, ledger: &Ledger, tree: &TreeName) -> Option<BTreeSet<(String, String)>> {
+        let root = *self.switches.get(&tree.root)?;
+        let topology = ledger.topology();
+        let names = |(switch, link): (SwitchId, Option<LinkId>)| {
+            let link = link.map(|link| topology.links[link.0 as usize].name.clone());
+            (topology.switches[switch.0 as usize].name.clone(), link.unwrap_or_default())
+        };
+        let nodes = ledger.tree(Routing::Tree { root, rank: tree.rank })?;
+        Some(nodes.into_iter().map(names).collect())
+    }
+
     /// What a tenant has reserved on which links, the sum of its floors, and the hosts of its VMs.
     pub(super) fn reserved(&self, tenant: &str) -> (Vec<Need>, Rate, BTreeSet<String>) {
         let member = self.tenants.get(tenant);
@@ -627,9 +711,15 @@ impl Book {
     }
 
     fn link_full(&self, full: &LinkFull) -> NoRoom {
-        let topology = self.ledger.as_ref().expect("it refused").topology();
-        let link = topology.direction_name(full.link, full.direction);
+        let ledger = self.ledger.as_ref().expect("it refused");
+        let link = ledger.topology().direction_name(full.link, full.direction);
         let missing = full.missing();
+        if ledger.is_draining(full.link) {
+            let detail = format!(
+                "{link} drains and takes no new floors: choose hosts that other links join, or set its                  state to `up`"
+            );
+            return NoRoom { reason: "LinkDraining", link: Some(link), ..nowhere(&detail) };
+        }
         let name = |(tenant, _): &(TenantId, Rate)| self.tenant_names[tenant.0 as usize].clone();
         NoRoom {
             reason: "LinkFull",

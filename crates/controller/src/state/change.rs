@@ -3,7 +3,7 @@
 use super::admit::Refused;
 use super::book::{Change, Promise, Terms, Wanted};
 use super::command::{Action, Actor, Draft, Mode, Request, Role};
-use super::{State, Stored, Undo};
+use super::{Stale, State, Stored, Undo, drain};
 use crate::problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::moment::Moment;
@@ -90,7 +90,10 @@ impl State {
             self.claim_number(actor, spec.number, &object)?;
         }
         match &wish.spec {
-            Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => self.set_stale(true),
+            Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => {
+                let drains = drain::is_all(old.as_deref().map(|old| &old.object.spec), &wish.spec);
+                self.set_stale(if drains { Stale::Drain } else { Stale::Network });
+            }
             Spec::Vm(_) | Spec::Tenant(_) | Spec::Switch(_) => {}
             Spec::Reservation(_) => self.reserve(now, old.as_deref(), &mut object)?,
         }
@@ -262,7 +265,7 @@ impl State {
         check_version(None, seen, Some(&old))?;
         self.check_unused(kind, name)?;
         match kind {
-            Kind::Topology | Kind::Host | Kind::Link => self.set_stale(true),
+            Kind::Topology | Kind::Host | Kind::Link => self.set_stale(Stale::Network),
             Kind::Vm => {
                 if let Spec::Vm(spec) = &old.object.spec {
                     managed(spec.component.as_deref(), &spec.tenant, "metadata.name")?;
@@ -312,9 +315,10 @@ impl State {
         Err(Problem::new(409, "InUse", "metadata.name", detail))
     }
 
-    pub(super) fn set_stale(&mut self, stale: bool) {
+    /// The book is not of the network any more, at least so much.
+    pub(super) fn set_stale(&mut self, stale: Stale) {
         self.pending.undo.push(Undo::Stale(self.stale));
-        self.stale = stale;
+        self.stale = self.stale.max(stale);
     }
 }
 

@@ -10,7 +10,7 @@
 use super::admit::Refused;
 use super::book::{Change, Promise, Terms, Wanted};
 use super::change::{begin, vm_claim};
-use super::{State, Stored};
+use super::{Stale, State, Stored};
 use crate::problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::moment::Moment;
@@ -44,8 +44,10 @@ impl State {
         };
         if before.priority != spec.priority && !self.fallen.is_empty() {
             // Another tenant may have to give way.
-            self.set_stale(true);
+            self.set_stale(Stale::Network);
         }
+        // It may be another's floor that falls with what drains.
+        self.drain_is_news |= before.priority != spec.priority;
         self.settle(now)?;
         let mut steps = Vec::new();
         if before.components != spec.components {

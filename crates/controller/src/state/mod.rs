@@ -14,6 +14,7 @@ mod book;
 mod change;
 mod command;
 mod components;
+mod drain;
 mod hosts;
 mod network;
 mod numbers;
@@ -75,12 +76,16 @@ pub struct State {
     objects: [BTreeMap<String, Arc<Stored>>; Kind::ALL.len()],
     /// What is promised on each link.
     book: Book,
-    /// The topology's objects changed since `book` was made.
-    stale: bool,
+    /// What changed since `book` was made.
+    stale: Stale,
     /// VMs that exist and whose floors do not hold, by name.
     fallen: BTreeSet<String>,
     /// Tenants whose status may not yet say on which tree they are.
     touched: BTreeSet<String>,
+    /// Tenant → the links that drain and that its tree has.
+    stuck: BTreeMap<String, Vec<String>>,
+    /// What objects say about draining may not be so any more.
+    drain_is_news: bool,
     /// VM → the held reservation that has room for it.
     reserved: BTreeMap<String, String>,
     /// When something has to be done, and about which reservation.
@@ -107,6 +112,16 @@ struct Pending {
     writes: Vec<Write>,
 }
 
+/// Whether the book is of the network as it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stale {
+    No,
+    /// Only what drains is different: all floors that hold stay.
+    Drain,
+    /// Priorities decide again.
+    Network,
+}
+
 /// How one change is taken back.
 enum Undo {
     Object(Kind, String, Option<Arc<Stored>>),
@@ -118,8 +133,9 @@ enum Undo {
     Renamed(String, String, book::Usage),
     /// The whole book was made anew.
     Book(Box<Book>),
-    Stale(bool),
+    Stale(Stale),
     Fallen(String, bool),
+    Stuck(String, Option<Vec<String>>),
     Reserved(String, Option<String>),
     Deadline((Moment, String), bool),
     /// Kind, number, and which object had it before.
@@ -153,9 +169,11 @@ impl State {
             limits,
             objects: Default::default(),
             book: Book::default(),
-            stale: false,
+            stale: Stale::No,
             fallen: BTreeSet::new(),
             touched: BTreeSet::new(),
+            stuck: BTreeMap::new(),
+            drain_is_news: false,
             reserved: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             tokens: BTreeMap::new(),
@@ -239,6 +257,9 @@ impl State {
         }
         self.admit_fallen(now);
         self.say_trees();
+        if let Err(problem) = self.say_draining(now) {
+            tracing::error!("it cannot be said what falls without what drains: {}", problem.detail);
+        }
     }
 
     /// When [`State::tick`] has something to do.
@@ -304,6 +325,7 @@ impl State {
     pub fn check(&self) {
         self.book.check();
         self.check_claims();
+        self.check_draining();
     }
 
     fn mark(&self) -> Mark {
@@ -356,6 +378,7 @@ impl State {
             Undo::Fallen(name, false) => {
                 self.fallen.remove(&name);
             }
+            Undo::Stuck(tenant, old) => set(&mut self.stuck, tenant, old),
             Undo::Reserved(vm, old) => set(&mut self.reserved, vm, old),
             Undo::Number(kind, number, old) => self.numbers.set(kind, number, old),
             Undo::Deadline(deadline, true) => {

@@ -22,6 +22,8 @@ pub(super) struct Network {
     pub(super) config: Config,
     /// Links that carry nothing.
     pub(super) down: Vec<LinkId>,
+    /// Links that take no new floors: those that drain, and those of a switch that drains.
+    pub(super) draining_links: Vec<LinkId>,
     /// Hosts that take no new VMs.
     pub(super) draining: Vec<HostId>,
 }
@@ -37,7 +39,7 @@ impl Network {
         let hosts: Vec<_> = hosts.filter(|(_, host)| host.state != HostState::Dead).collect();
         let is_there = |link: &LinkSpec| match spec.routing {
             Routing::Tree | Routing::Layers => true,
-            Routing::Paths => link.state == LinkState::Up,
+            Routing::Paths => link.state != LinkState::Down,
         };
         let links: Vec<_> = links.filter(|(_, link)| is_there(link)).collect();
         let headroom = f64::from(spec.headroom_percent) / 100.0;
@@ -46,13 +48,27 @@ impl Network {
         let is_down = |(n, (_, link)): (u32, &Named<LinkSpec>)| {
             (link.state == LinkState::Down).then_some(LinkId(nics + n))
         };
-        let is_draining = |(n, (_, host)): (u32, &Named<HostSpec>)| {
-            (host.state == HostState::Draining).then_some(HostId(n))
+        let drains = |switch: &String| spec.draining.contains(switch);
+        let is_closed = |(n, (_, link)): (u32, &Named<LinkSpec>)| {
+            let ends = drains(&link.lower) || drains(&link.upper);
+            let is_closed = match link.state {
+                LinkState::Up => ends,
+                LinkState::Draining => true,
+                LinkState::Down => false,
+            };
+            is_closed.then_some(LinkId(nics + n))
         };
+        let nic =
+            |(n, (_, host)): (u32, &Named<HostSpec>)| drains(&host.switch).then_some(LinkId(n));
+        let is_draining = |(n, (_, host)): (u32, &Named<HostSpec>)| {
+            (host.state == HostState::Draining || drains(&host.switch)).then_some(HostId(n))
+        };
+        let closed = (0..).zip(&links).filter_map(is_closed);
         Ok(Self {
             topology: topology(spec, &hosts, &links)?,
             config,
             down: (0..).zip(&links).filter_map(is_down).collect(),
+            draining_links: (0..).zip(&hosts).filter_map(nic).chain(closed).collect(),
             draining: (0..).zip(&hosts).filter_map(is_draining).collect(),
         })
     }
@@ -73,7 +89,9 @@ fn topology(
     };
     let numbers: BTreeMap<&str, SwitchId> =
         switches.iter().copied().zip((0..).map(SwitchId)).collect();
-    let gateways = gateways(spec, &switches, links)?;
+    known(&switches, "spec.gateways", &spec.gateways)?;
+    known(&switches, "spec.draining", &spec.draining)?;
+    let gateways = gateways(spec, &switches, links);
     if hosts.is_empty() {
         return Ok(None);
     }
@@ -159,20 +177,25 @@ fn gateways<'a>(
     spec: &'a TopologySpec,
     switches: &BTreeSet<&'a str>,
     links: &[Named<'a, LinkSpec>],
-) -> Result<BTreeSet<&'a str>, Problem> {
+) -> BTreeSet<&'a str> {
     let named: BTreeSet<&str> = spec.gateways.iter().map(String::as_str).collect();
-    if let Some(n) = spec.gateways.iter().position(|name| !switches.contains(name.as_str())) {
-        let detail = format!(
-            "no Host and no Link has a switch with the name `{}`: apply it together with the Topology",
-            spec.gateways[n]
-        );
-        return Err(Problem::new(422, "NoSuchSwitch", format!("spec.gateways[{n}]"), detail));
-    }
     if !named.is_empty() || spec.routing == Routing::Paths {
-        return Ok(named);
+        return named;
     }
     let lower: BTreeSet<&str> = links.iter().map(|(_, link)| link.lower.as_str()).collect();
-    Ok(switches.difference(&lower).copied().collect())
+    switches.difference(&lower).copied().collect()
+}
+
+/// Whether there are switches with these names.
+fn known(switches: &BTreeSet<&str>, field: &str, names: &[String]) -> Result<(), Problem> {
+    let Some(n) = names.iter().position(|name| !switches.contains(name.as_str())) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "no Host and no Link has a switch with the name `{}`: apply it together with the Topology",
+        names[n]
+    );
+    Err(Problem::new(422, "NoSuchSwitch", format!("{field}[{n}]"), detail))
 }
 
 /// The rate of a host's NIC beside the host's own floors, of which the headroom is not taken.

@@ -5,9 +5,11 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use weir_model::objects::{API_VERSION, Truth, read};
 
+mod drain;
 mod migrations;
 mod networks;
 mod numbers;
+mod refusals;
 mod whole;
 
 /// A store that is a map, and a state whose changes it keeps.
@@ -109,7 +111,11 @@ impl World {
         let request = Request { actor, dry_run: false, idempotency: None, action };
         let before = self.state.revision();
         let done = self.state.handle(self.now(), &request);
-        if done.is_err() {
+        if let Err(problem) = &done {
+            let Problem { status, reason, field, detail, .. } = problem;
+            assert!((400..500).contains(status), "{problem:?}");
+            assert!(reason.starts_with(char::is_uppercase), "{problem:?}");
+            assert!(!field.is_empty() && detail.contains(' '), "{problem:?}");
             assert_eq!(self.state.revision(), before, "a refused request changes nothing");
             assert_eq!(self.state.writes(), [], "a refused request changes nothing");
         }

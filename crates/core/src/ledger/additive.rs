@@ -84,7 +84,9 @@ impl Ledger {
                 charged: [outside[1], outside[0]],
                 is_alone: hosts.is_empty(),
             });
-            let slots = self.book.groups[tree.group as usize].free;
+            // Not even a VM without floors may come to use a link that drains.
+            let drains = links.iter().any(|(link, _)| self.book.links[*link as usize].is_draining);
+            let slots = if drains { 0 } else { self.book.groups[tree.group as usize].free };
             let domain = Domain::Switch(SwitchId(tree.root()));
             let floors = self.room(links.into_iter(), charged, passing, &mut everywhere);
             rooms.push(AdditiveRoom { domain, floors, slots });
@@ -127,7 +129,9 @@ impl Ledger {
         // Of the links: the least that may be promised, and the least that is left.
         let (mut least, mut left) = ([u64::MAX; 2], [u64::MAX; 2]);
         for (link, is_forward_up) in links {
-            let (capacity, room) = (self.book.links[link as usize].capacity, self.book.room(link));
+            let account = &self.book.links[link as usize];
+            let capacity = if account.is_draining { [0, 0] } else { account.capacity };
+            let room = self.book.room(link);
             let up = |of: [u64; 2]| if is_forward_up { of } else { [of[1], of[0]] };
             let (capacity, room) = (up(capacity), up(room));
             (0..2).for_each(|d| {

@@ -15,6 +15,17 @@ pub(crate) struct LinkAccount {
     pub(crate) reserved: [u64; 2],
     /// Tenants with a reservation, ascending.
     pub(crate) tenants: Vec<TenantId>,
+    /// Whether it is promised to those only that have it already.
+    pub(crate) is_draining: bool,
+}
+
+/// What the tenant that looks for a place may have of links that drain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Grant {
+    /// What it has: link, rates from `a` to `b` first. By link; a link that is not here is none for it.
+    Held(Vec<(u32, [u64; 2])>),
+    /// What they have left.
+    All,
 }
 
 /// One host.
@@ -53,6 +64,8 @@ pub(crate) struct Book {
     first: FirstFree,
     pub(crate) slots: u64,
     pub(crate) used: u64,
+    /// Of the call that is handled; nobody holds anything between calls.
+    pub(crate) grant: Grant,
 }
 
 impl Book {
@@ -78,7 +91,7 @@ impl Book {
         let groups = shape.groups.iter().map(of).collect();
         let first = FirstFree::new(hosts.iter().map(HostAccount::open));
         let slots = hosts.iter().map(|h| u64::from(h.slots)).sum();
-        Self { links, hosts, groups, first, slots, used: 0 }
+        Self { links, hosts, groups, first, slots, used: 0, grant: Grant::Held(Vec::new()) }
     }
 
     fn change_host(&mut self, shape: &Shape, host: u32, change: impl FnOnce(&mut HostAccount)) {
@@ -147,8 +160,32 @@ impl Book {
 
     /// What is left to promise, from `a` to `b` first.
     pub(crate) fn room(&self, link: u32) -> [u64; 2] {
-        let link = &self.links[link as usize];
-        [0, 1].map(|d: usize| link.capacity[d].saturating_sub(link.reserved[d]))
+        let account = &self.links[link as usize];
+        let left = [0, 1].map(|d: usize| account.capacity[d].saturating_sub(account.reserved[d]));
+        match self.held(link) {
+            Some(held) => [0, 1].map(|d: usize| left[d].min(held[d])),
+            None => left,
+        }
+    }
+
+    /// Whether a link drains and the tenant that looks for a place has nothing of it: then it may not
+    /// even be part of the tenant's tree.
+    pub(crate) fn is_barred(&self, link: u32) -> bool {
+        let Grant::Held(held) = &self.grant else { return false };
+        self.links[link as usize].is_draining && held.iter().all(|(of, _)| *of != link)
+    }
+
+    /// Whether no other tenant is in the way: the link is down, or drains.
+    pub(crate) fn is_useless(&self, link: u32) -> bool {
+        let account = &self.links[link as usize];
+        account.capacity == [0, 0] || account.is_draining
+    }
+
+    /// The bound on a link that drains.
+    fn held(&self, link: u32) -> Option<[u64; 2]> {
+        let Grant::Held(held) = &self.grant else { return None };
+        let found = || held.iter().find(|(of, _)| *of == link).map(|(_, held)| *held);
+        self.links[link as usize].is_draining.then(|| found().unwrap_or_default())
     }
 
     /// Whether the link's promises exceed what it may promise.

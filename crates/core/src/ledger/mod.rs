@@ -20,6 +20,8 @@
 //! - A network that changed is another ledger: [`without`](Ledger::without) leaves out links that
 //!   failed, and [`restore`](Ledger::restore) puts each tenant back, those first that shall keep
 //!   their floors.
+//! - Links that drain: [`keep`](Ledger::keep) says that floors were promised before, and
+//!   [`leave`](Ledger::leave) moves a tenant to a tree without such links.
 //! - The rest reads.
 
 mod additive;
@@ -45,7 +47,7 @@ pub use topology::{
 use crate::placement::sketch::{Located, Scratch, Sketch, Stop};
 use crate::placement::spec::Spec;
 use crate::placement::{Nearest, Policy, Search, Weight};
-use book::{Book, side};
+use book::{Book, Grant, side};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trees::{NONE, Shape};
@@ -104,6 +106,9 @@ pub struct Ledger {
     pub(crate) shape: Arc<Shape>,
     pub(crate) book: Book,
     pub(crate) tenants: BTreeMap<TenantId, Tenant>,
+    /// See [`Ledger::keep`].
+    is_keeping: bool,
+    has_draining: bool,
     scratch: Scratch,
 }
 
@@ -113,32 +118,39 @@ impl Ledger {
     /// # Errors
     /// The topology is none.
     pub fn new(topology: Topology, config: Config) -> Result<Self, TopologyError> {
-        Self::without(&[], topology, config)
+        Self::without(&[], &[], topology, config)
     }
 
-    /// The same with links that carry nothing, because they failed.
+    /// The same with links that carry nothing, because they failed, and links that drain: a tenant may
+    /// keep what it has of these, and gets nothing more.
     ///
     /// # Errors
     /// The topology is none.
     pub fn without(
         failed: &[LinkId],
+        draining: &[LinkId],
         topology: Topology,
         config: Config,
     ) -> Result<Self, TopologyError> {
         topology.check()?;
-        let shape = Shape::new(topology);
+        let shape = Shape::new(topology, draining);
         let capacity = |at: usize| {
             let link = &shape.topology.links[at];
             let is_down = failed.contains(&LinkId(at as u32));
             let rate = link.rate * u64::from(link.members);
             if is_down { 0 } else { promisable(rate, config.headroom).as_bps() }
         };
-        let book = Book::new(&shape, capacity);
+        let mut book = Book::new(&shape, capacity);
+        for link in draining {
+            book.links[link.0 as usize].is_draining = true;
+        }
         Ok(Self {
             config,
             book,
             shape: Arc::new(shape),
             tenants: BTreeMap::new(),
+            is_keeping: false,
+            has_draining: !draining.is_empty(),
             scratch: Scratch::default(),
         })
     }
@@ -181,6 +193,58 @@ impl Ledger {
     /// How places are chosen from now on. Nothing moves.
     pub fn set_policy(&mut self, policy: Policy) {
         self.config.policy = policy;
+    }
+
+    /// Whether the floors that come from now on were promised before. Then a tenant's tree is open to
+    /// them, whichever of its links drain.
+    pub fn keep(&mut self, is_keeping: bool) {
+        self.is_keeping = is_keeping;
+    }
+
+    /// Moves a tenant, whose VMs stay where they are, to a tree without links that drain. Returns
+    /// whether that worked; else the tenant is as it was.
+    pub fn leave(&mut self, tenant: TenantId) -> bool {
+        if !self.has_draining || self.draining_of(tenant).is_empty() {
+            return false;
+        }
+        let old = self.lift(tenant).expect("it has links");
+        let found = self.fit(Tenant { tree: None, ..old.clone() }, false);
+        let has_left = found.is_ok();
+        self.put(tenant, found.unwrap_or(old));
+        has_left
+    }
+
+    /// The links that drain and that join a tenant's hosts or its gateway, by number.
+    pub fn draining_of(&self, tenant: TenantId) -> Vec<LinkId> {
+        let mut links = self.tree_links(tenant);
+        links.retain(|link| self.is_draining(*link));
+        links
+    }
+
+    /// Whether a link drains.
+    ///
+    /// # Panics
+    /// There is no such link.
+    pub fn is_draining(&self, link: LinkId) -> bool {
+        self.book.links[link.0 as usize].is_draining
+    }
+
+    /// The switches of a tree, each with its link toward the root; `None` if there is no such tree.
+    pub fn tree(&self, routing: Routing) -> Option<Vec<(SwitchId, Option<LinkId>)>> {
+        let tree = &self.shape.trees[self.find_tree(routing)?];
+        let link = |link: u32| (link != NONE).then_some(LinkId(link));
+        Some(tree.nodes.iter().map(|node| (SwitchId(node.switch), link(node.link))).collect())
+    }
+
+    /// Which trees a root may have.
+    pub fn ranks(&self) -> impl Iterator<Item = u8> + use<> {
+        let most = self.shape.trees.iter().map(|tree| tree.rank).max();
+        0..=most.unwrap_or(0)
+    }
+
+    fn find_tree(&self, routing: Routing) -> Option<usize> {
+        let Routing::Tree { root, rank } = routing else { return None };
+        self.shape.trees.iter().position(|tree| tree.root() == root.0 && tree.rank == rank)
     }
 
     /// A tenant as it is, or that it is not there.
@@ -359,9 +423,7 @@ impl Ledger {
             return Err(Refusal::Invalid(Invalid::VmTwice(twice[0].id)));
         }
         let tree = match routing {
-            Some(Routing::Tree { root, rank }) => {
-                self.shape.trees.iter().position(|t| t.root() == root.0 && t.rank == rank)
-            }
+            Some(routing @ Routing::Tree { .. }) => self.find_tree(routing),
             _ => old.and_then(|old| old.tree),
         };
         let draft = Tenant {
@@ -383,8 +445,19 @@ impl Ledger {
 
     /// Puts `draft` in the tenant's place if it fits; else all is as it was. Its tree is tried first.
     fn exchange(&mut self, tenant: TenantId, draft: Tenant) -> Result<Placement, Refusal> {
+        let held = self.held(tenant);
         let old = self.lift(tenant);
-        match self.fit(draft) {
+        let kept = match draft.tree {
+            Some(_) if self.is_keeping && self.has_draining => {
+                self.book.grant = Grant::All;
+                self.fit(draft.clone(), true).ok()
+            }
+            _ => None,
+        };
+        self.book.grant = Grant::Held(held);
+        let found = kept.map_or_else(|| self.fit(draft, false), Ok);
+        self.book.grant = Grant::Held(Vec::new());
+        match found {
             Ok(new) => {
                 let placement = new.placement();
                 self.put(tenant, new);
@@ -399,8 +472,22 @@ impl Ledger {
         }
     }
 
-    /// Finds a place for a tenant that is not in the sums.
-    fn fit(&mut self, mut draft: Tenant) -> Result<Tenant, Refusal> {
+    /// What a tenant has of links that drain.
+    fn held(&self, tenant: TenantId) -> Vec<(u32, [u64; 2])> {
+        if !self.has_draining {
+            return Vec::new();
+        }
+        let needs = self.tenants.get(&tenant).map_or(&[][..], |there| &there.needs);
+        let held = |link: LinkId| {
+            let at = needs.binary_search_by_key(&link, |need| need.link);
+            let rates = |need: &Need| [need.forward.as_bps(), need.backward.as_bps()];
+            (link.0, at.map_or([0; 2], |at| rates(&needs[at])))
+        };
+        self.draining_of(tenant).into_iter().map(held).collect()
+    }
+
+    /// Finds a place for a tenant that is not in the sums: on its tree only, or on any.
+    fn fit(&mut self, mut draft: Tenant, only_there: bool) -> Result<Tenant, Refusal> {
         let spec = draft.spec()?;
         let mut wanted = vec![0; draft.classes.len()];
         let mut located = Vec::with_capacity(draft.vms.len());
@@ -425,9 +512,11 @@ impl Ledger {
             policy: self.config.policy,
             effort: self.config.effort,
         };
-        let solution = search
-            .run(draft.tree, &mut self.scratch)
-            .map_err(|near| self.refusal(near, &spec, &located, &wanted))?;
+        let found = match draft.tree {
+            Some(tree) if only_there => search.evaluate(tree, &mut self.scratch),
+            tree => search.run(tree, &mut self.scratch),
+        };
+        let solution = found.map_err(|near| self.refusal(near, &spec, &located, &wanted))?;
         let mut places: Vec<Vec<(u32, u32)>> = vec![Vec::new(); draft.classes.len()];
         for (class, host, vms) in solution.placed.into_iter().rev() {
             places[class].push((host, vms));
@@ -520,7 +609,7 @@ impl Ledger {
     pub fn audit(&self) -> Result<(), String> {
         let mut fresh = Book::new(&self.shape, |_| 0);
         for (account, ours) in fresh.links.iter_mut().zip(&self.book.links) {
-            account.capacity = ours.capacity;
+            (account.capacity, account.is_draining) = (ours.capacity, ours.is_draining);
         }
         for (host, ours) in (0u32..).zip(&self.book.hosts) {
             fresh.close(&self.shape, host, ours.is_closed);

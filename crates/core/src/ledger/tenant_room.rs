@@ -18,7 +18,7 @@
 
 use super::additive::{AdditiveRoom, Domain};
 use super::request::{Class, Floors};
-use super::topology::SwitchId;
+use super::topology::{LinkId, SwitchId};
 use super::trees::{NONE, Tree};
 use super::{Ledger, Tenant};
 use weir_units::{HostId, Rate, TenantId};
@@ -72,12 +72,14 @@ impl Ledger {
     /// What may be added for a tenant, on the tree that it is confined to; for a new one, if there is no
     /// such tenant or it has no VM. `None` where no tree reaches its hosts.
     pub fn tenant_room(&self, tenant: Option<TenantId>) -> Option<TenantRoom> {
-        let tenant = tenant.and_then(|id| self.tenants.get(&id)).filter(|one| !one.vms.is_empty());
+        let id = tenant.filter(|id| self.tenants.get(id).is_some_and(|one| !one.vms.is_empty()));
+        let tenant = id.map(|id| &self.tenants[&id]);
         let tree = match tenant.and_then(|tenant| tenant.tree) {
             Some(tree) => &self.shape.trees[tree],
             None => self.roomiest(tenant)?,
         };
-        Some(Drawing::new(self, tree).room(tenant))
+        let held = id.map_or_else(Vec::new, |id| self.draining_of(id));
+        Some(Drawing::new(self, tree).room(tenant, &held))
     }
 
     /// The tree that reaches most hosts, if possible with a gateway, and has most room on the links
@@ -190,7 +192,8 @@ impl<'a> Drawing<'a> {
         entries
     }
 
-    fn room(mut self, tenant: Option<&Tenant>) -> TenantRoom {
+    /// The tenant has the links `held` of those that drain.
+    fn room(mut self, tenant: Option<&Tenant>, held: &[LinkId]) -> TenantRoom {
         let (total, outside) = tenant.map_or(([0; 2], [0; 2]), |tenant| self.add(tenant));
         let centre = self.centre(total);
         let root = SwitchId(self.tree.root());
@@ -213,8 +216,12 @@ impl<'a> Drawing<'a> {
                 Rate::from_bps((left[side] + own[side]).saturating_sub(charged))
             };
             let floors = Floors { out: rate(0), into: rate(1) };
+            let link = LinkId(entry.link);
+            // Not even a VM without floors may come to use a link that drains.
+            let is_open = !self.ledger.is_draining(link) || held.contains(&link);
+            let slots = if is_open { entry.slots } else { 0 };
             TenantPlace {
-                room: AdditiveRoom { domain: entry.domain, floors, slots: entry.slots },
+                room: AdditiveRoom { domain: entry.domain, floors, slots },
                 hosts: entry.hosts.clone(),
                 switches: entry.switches.clone(),
             }

@@ -4,7 +4,7 @@
 //!           tree. Trees with the same hosts share one group, in which hosts are ordered by free
 //!           slots. This is the cache of topology searches that QShare §4.2 speaks of.
 
-use super::topology::{Exploration, Node, Topology};
+use super::topology::{Exploration, LinkId, Node, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// No node, no host.
@@ -79,7 +79,8 @@ pub(crate) struct Shape {
 type Way = (u32, bool, u32);
 
 impl Shape {
-    pub(crate) fn new(topology: Topology) -> Self {
+    /// With links that drain, any graph has trees without these, and after them those with them.
+    pub(crate) fn new(topology: Topology, draining: &[LinkId]) -> Self {
         let mut ports = vec![Vec::new(); topology.hosts.len()];
         let mut ways: Vec<Vec<Way>> = vec![Vec::new(); topology.switches.len()];
         for (link, l) in (0u32..).zip(&topology.links) {
@@ -105,11 +106,11 @@ impl Shape {
             groups_of: vec![Vec::new(); topology.hosts.len()],
             topology,
         };
-        shape.grow(&ways);
+        shape.grow(&ways, draining);
         shape
     }
 
-    fn grow(&mut self, ways: &[Vec<Way>]) {
+    fn grow(&mut self, ways: &[Vec<Way>], draining: &[LinkId]) {
         let mut at: Vec<Vec<u32>> = vec![Vec::new(); self.topology.switches.len()];
         for (host, ports) in (0u32..).zip(&self.ports) {
             ports.iter().for_each(|port| at[port.switch as usize].push(host));
@@ -131,8 +132,15 @@ impl Shape {
                 }
             }
             Exploration::Paths { k } => {
-                for rank in 0..k.max(1) {
-                    let tree = |root| breadth_first(ways, root, rank, |_, _| true);
+                let k = k.max(1);
+                let mut open = ways.to_vec();
+                let drains = |way: &Way| draining.contains(&LinkId(way.0));
+                open.iter_mut().for_each(|ways| ways.retain(|way| !drains(way)));
+                let all = if draining.is_empty() { 0..0 } else { 0..k };
+                let rounds_of =
+                    (0..k).map(|n| (n, n, &open[..])).chain(all.map(|n| (k + n, n, ways)));
+                for (rank, n, ways) in rounds_of {
+                    let tree = |root| breadth_first(ways, root, n, |_, _| true);
                     rounds.push((rank, switches.clone().map(tree).collect()));
                 }
             }

@@ -160,7 +160,7 @@ impl Search<'_> {
     fn rank(&self, near: Nearest) -> (u32, u8) {
         let reason = match near.stop {
             Stop::Route => 0,
-            Stop::Link { link, .. } if self.book.links[link as usize].capacity == [0, 0] => 1,
+            Stop::Link { link, .. } if self.book.is_useless(link) => 1,
             Stop::Slots { .. } => 2,
             Stop::Survival => 3,
             Stop::Link { .. } => 4,
@@ -196,7 +196,7 @@ impl Search<'_> {
     }
 
     /// `evaluate_TR` of Algorithm 1.
-    fn evaluate(&self, tree: usize, scratch: &mut Scratch) -> Result<Solution, Nearest> {
+    pub(crate) fn evaluate(&self, tree: usize, scratch: &mut Scratch) -> Result<Solution, Nearest> {
         let at = &self.shape.trees[tree];
         let mut sketch = Sketch::new((self.shape, self.book), at, self.spec, scratch);
         sketch.locate(self.located).map_err(|stop| Nearest { placed: 0, stop })?;

@@ -32,6 +32,8 @@ struct Entry {
     /// Left on the link: upwards, downwards.
     room: Sums,
     is_above_gateway: bool,
+    /// Whether the tenant's traffic may not pass it, however little it needs.
+    is_barred: bool,
     /// Index into [`Spec::most`]; 2 where survival sets no limit.
     domain: usize,
     vms: u32,
@@ -193,6 +195,7 @@ impl<'a> Sketch<'a> {
             parent,
             room,
             is_above_gateway: gateway,
+            is_barred: self.is_bounded && link != NONE && self.book.is_barred(link),
             domain,
             vms: 0,
         });
@@ -253,10 +256,17 @@ impl<'a> Sketch<'a> {
             return Some(Stop::Survival);
         }
         let need = self.need(entry, class, vms);
-        let over = (0..2).find(|&d| need[d] > at.room[d])?;
+        let bars = self.bars(at, vms);
+        let over = (0..2).find(|&d| bars || need[d] > at.room[d])?;
         let direction =
             if (over == 0) == at.is_forward_up { Direction::Forward } else { Direction::Backward };
         Some(Stop::Link { link: at.link, direction, needed: need[over] })
+    }
+
+    /// Whether an entry that is barred has traffic with `vms` more below it.
+    fn bars(&self, at: &Entry, vms: u32) -> bool {
+        let passes = at.is_above_gateway && self.spec.has_outside;
+        at.is_barred && (at.vms + vms > 0 || passes)
     }
 
     /// The most VMs of a class, at most `wanted`, that fit on a host beside those that are placed; and
@@ -330,6 +340,9 @@ impl<'a> Sketch<'a> {
     pub(crate) fn fits(&self, entry: usize, counts: &[u32]) -> bool {
         let at = &self.scratch.entries[entry];
         if at.domain < 2 && at.vms + counts.iter().sum::<u32>() > self.spec.most[at.domain] {
+            return false;
+        }
+        if self.bars(at, counts.iter().sum()) {
             return false;
         }
         let need = self.need_of(entry, |hose| {

@@ -30,8 +30,8 @@ const COMPONENT_VMS_MOST: u64 = 10_000;
 const NUMBER_MOST: u32 = i32::MAX.unsigned_abs();
 /// Most trees per switch.
 const TREES_MOST: u8 = 16;
-/// Most gateways of a topology.
-const GATEWAYS_MOST: usize = 1024;
+/// Most switches that a list of a topology names.
+const SWITCHES_MOST: usize = 1024;
 /// Most cables of a link.
 const MEMBERS_MOST: u16 = 1024;
 /// Most steps of a search: about 50 ms, for which every other request waits.
@@ -234,13 +234,18 @@ fn check_topology(spec: &super::TopologySpec) -> Result<(), FieldError> {
         let reason = format!("{}: at most {STEPS_MOST}", spec.search_steps);
         return Err(FieldError::new("spec.searchSteps", reason));
     }
-    if spec.gateways.len() > GATEWAYS_MOST {
-        let reason = format!("{} gateways: at most {GATEWAYS_MOST}", spec.gateways.len());
-        return Err(FieldError::new("spec.gateways", reason));
-    }
     spec.queues.as_ref().map_or(Ok(()), check_queues)?;
-    let gateways = spec.gateways.iter().enumerate();
-    gateways.into_iter().try_for_each(|(n, name)| check_name(&format!("spec.gateways[{n}]"), name))
+    check_switches("gateways", &spec.gateways)?;
+    check_switches("draining", &spec.draining)
+}
+
+fn check_switches(field: &str, names: &[String]) -> Result<(), FieldError> {
+    if names.len() > SWITCHES_MOST {
+        let reason = format!("{} {field}: at most {SWITCHES_MOST}", names.len());
+        return Err(FieldError::new(format!("spec.{field}"), reason));
+    }
+    let mut names = names.iter().enumerate();
+    names.try_for_each(|(n, name)| check_name(&format!("spec.{field}[{n}]"), name))
 }
 
 fn check_tenant(spec: &super::TenantSpec) -> Result<(), FieldError> {

@@ -93,6 +93,10 @@ pub struct TopologySpec {
     /// the routing `paths`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
+    /// Switches to be taken out of service: tenants keep what they have there, and new floors go
+    /// elsewhere. It is as if all links of the switch were `draining`, and the hosts at it. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub draining: Vec<String>,
     /// Steps of an exhaustive search where the strategy finds no place, about 5 ns each. Default 0:
     /// no such search.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -142,6 +146,7 @@ impl Default for TopologySpec {
             headroom_percent: ten(),
             trees_per_switch: one(),
             gateways: Vec::new(),
+            draining: Vec::new(),
             search_steps: 0,
             queues: None,
         }
@@ -230,7 +235,10 @@ pub enum LinkState {
     /// It carries traffic.
     #[default]
     Up,
-    /// It does not: it failed, or an operator takes it out of service.
+    /// It carries what is promised on it already, and takes no new floors: it is to be taken out of
+    /// service. Tenants leave it where others have room.
+    Draining,
+    /// It carries nothing: it failed, or it is out of service.
     Down,
 }
 

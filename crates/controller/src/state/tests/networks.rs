@@ -3,7 +3,7 @@
 use super::*;
 
 /// Two leaves with two hosts of 10 Gb/s each, and two spines; links of 1 Gb/s.
-fn leaf_spine() -> World {
+pub(super) fn leaf_spine() -> World {
     let mut world = World::empty();
     world.apply("Topology", "default", json!({"routing": "layers"}));
     for (n, leaf) in [(0, "leaf0"), (1, "leaf0"), (2, "leaf1"), (3, "leaf1")] {
@@ -21,16 +21,16 @@ fn leaf_spine() -> World {
     world
 }
 
-fn cable(lower: &str, upper: &str, state: &str) -> Value {
+pub(super) fn cable(lower: &str, upper: &str, state: &str) -> Value {
     json!({"lower": lower, "upper": upper, "rate": "1Gbit", "state": state})
 }
 
-fn root(world: &World, tenant: &str) -> Option<String> {
+pub(super) fn root(world: &World, tenant: &str) -> Option<String> {
     let stored = world.state.get(Kind::Tenant, tenant).expect("it exists");
     stored.object.status.routing.as_ref().map(|tree| tree.root.clone())
 }
 
-fn across(world: &mut World, tenant: &str, floor: &str) {
+pub(super) fn across(world: &mut World, tenant: &str, floor: &str) {
     for (n, host) in [(0, "h0"), (1, "h2")] {
         world.apply("VM", &format!("{tenant}{n}"), vm(tenant, Some(host), floor));
     }
@@ -143,7 +143,7 @@ fn a_ring_of_links_upward_is_refused() {
 }
 
 #[test]
-fn cables_of_one_link_add_up() {
+pub(super) fn cables_of_one_link_add_up() {
     let mut world = World::new();
     for rack in ["rack0", "rack1"] {
         let spec = json!({"lower": rack, "upper": "core", "rate": "1Gbit", "members": 2});
