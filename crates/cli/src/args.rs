@@ -370,7 +370,8 @@ pub(crate) struct Plan {
     /// YAML or JSON with objects that would be applied; may be repeated
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// A link, switch or host that would be lost; may be repeated
+    /// A host, link or switch that would be lost; may be repeated. If several have the name:
+    /// host/NAME, link/NAME or switch/NAME
     #[arg(long, value_name = "NAME")]
     pub(crate) without: Vec<String>,
     /// A switch: shows the difference between its queues and those of --wanted

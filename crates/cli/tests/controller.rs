@@ -10,6 +10,9 @@ use weir_controller::clock::Clock;
 use weir_model::controller::{ClientConfig, ControllerConfig};
 use weir_model::moment::Moment;
 
+#[path = "controller/plan.rs"]
+mod plan;
+
 /// Kills of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
 const FEW: u64 = 6;
 /// Longer than a restart and two looks take on any machine, milliseconds.

@@ -1,8 +1,8 @@
 //! Shapes of tenants and of trouble: components, the outside, hosts, survival, failed links.
 
 use weir_core::ledger::{
-    Attachment, Class, Config, Direction, Floors, LeafSpineShape, Ledger, LinkId, Node, Refusal,
-    Survival, SwitchId, TenantRequest, Topology, VmRequest,
+    Attachment, Class, Config, Direction, Floors, LeafSpineShape, Ledger, Link, LinkId, Node,
+    Refusal, Routing, Survival, SwitchId, TenantRequest, Topology, VmRequest,
 };
 use weir_units::{HostId, Rate, TenantId, VmId};
 
@@ -161,4 +161,52 @@ fn what_a_ledger_says_of_its_tenants_builds_it_again() {
         assert_eq!(again.restore(&request, placement.routing), Ok(placement));
     }
     again.audit().expect("sums");
+}
+
+#[test]
+fn a_link_that_drains_keeps_what_it_has_and_gets_nothing_more() {
+    let mut topology = leaf_spine();
+    topology.links.iter_mut().filter(|link| matches!(link.a, Node::Host(_))).for_each(|nic| {
+        nic.rate = mbps(10_000);
+    });
+    let mut before = without(&[], topology.clone());
+    // The third shares a spine with the first.
+    for (tenant, rate) in [(1, 300), (2, 600), (3, 600)] {
+        before.place(&pair(tenant, rate, [0, 2])).expect("two spines hold all");
+    }
+    let tree = |ledger: &Ledger, n: u32| ledger.routing(TenantId(n)).expect("it is there");
+    assert_eq!([1, 2].map(|n| tree(&before, n) == tree(&before, 3)), [true, false]);
+    let Routing::Tree { root, .. } = tree(&before, 3) else { panic!("it has a tree") };
+    let is_of_root = |link: &Link| [link.a, link.b].contains(&Node::Switch(root));
+    let link = topology.links.iter().position(is_of_root).expect("a spine has links");
+    let link = LinkId(link as u32);
+    let config = Config { headroom: 0.0, ..Config::default() };
+    let mut ledger = Ledger::without(&[], &[link], topology, config).expect("a topology");
+    ledger.keep(true);
+    for n in 1..4 {
+        let request = before.request(TenantId(n)).expect("it is there");
+        ledger.restore(&request, Some(tree(&before, n))).expect("it had room");
+        assert_eq!(tree(&ledger, n), tree(&before, n), "draining takes no floor away");
+    }
+    ledger.keep(false);
+    assert_eq!(ledger.draining_of(TenantId(3)), [link]);
+    assert_eq!(ledger.draining_of(TenantId(2)), []);
+    // More is refused, less is not, and what was given up does not come back.
+    for (rate, fits) in [(601, false), (600, true), (350, true), (600, false)] {
+        assert_eq!(ledger.resize(&pair(3, rate, [0, 2])).is_ok(), fits, "{rate}");
+        ledger.audit().expect("sums");
+    }
+    ledger.place(&pair(4, 0, [1, 3])).expect("the other spine joins them");
+    assert_eq!(tree(&ledger, 4), tree(&ledger, 2));
+    let refusal = ledger.place(&pair(5, 401, [1, 3])).expect_err("no room on the other spine");
+    let Refusal::Link(full) = refusal else { panic!("{refusal}") };
+    assert!(!ledger.is_draining(full.link), "a link that is full tells more than one that drains");
+    // The first fits beside 600, and then the third does not.
+    assert!(ledger.leave(TenantId(1)));
+    assert_eq!(tree(&ledger, 1), tree(&ledger, 2));
+    assert!(!ledger.leave(TenantId(3)) && !ledger.leave(TenantId(1)));
+    assert!(ledger.remove(TenantId(1)));
+    assert!(ledger.leave(TenantId(3)), "350 beside 600");
+    assert_eq!(ledger.tenants_on(link), []);
+    ledger.audit().expect("sums");
 }

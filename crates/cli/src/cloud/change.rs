@@ -8,6 +8,7 @@ use crate::output::outln;
 use anyhow::{Result, bail};
 use hyper::Method;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use weir_controller::client::{Client, Reply};
 use weir_model::objects::Kind;
 use weir_study::table::Grid;
@@ -91,15 +92,24 @@ pub(crate) fn plan(args: &args::Plan) -> Result<u8> {
         done(&client.send(Method::POST, "/api/v1/apply?dryRun=All", &json!({"items": items}))?)?
     };
     let mut grid = Grid::new(&["CHANGE", "KIND", "NAME", "STATE", "WHY"], 5);
-    let mut falls = 0;
+    let (mut bad, mut rows) = (Vec::new(), BTreeMap::new());
     for change in told["changes"].as_array().into_iter().flatten() {
         let object = &change["object"];
         let (good, state, why) = state_of(object);
-        falls += u32::from(!good);
         let kind = text_of(&object["kind"]);
         let name = text_of(&object["metadata"]["name"]);
+        // One that changes in several steps is what the last one leaves.
+        let next = bad.len();
+        let n = *rows.entry((kind.clone(), name.clone())).or_insert(next);
+        if n < next {
+            grid.rows[n].splice(3.., [state, why]);
+            bad[n] = !good;
+            continue;
+        }
         grid.rows.push(vec![text_of(&change["type"]).to_lowercase(), kind, name, state, why]);
+        bad.push(!good);
     }
+    let falls = bad.iter().filter(|bad| **bad).count();
     if grid.rows.is_empty() {
         outln!("nothing would change")?;
         return Ok(0);
@@ -109,25 +119,54 @@ pub(crate) fn plan(args: &args::Plan) -> Result<u8> {
     Ok(u8::from(falls > 0))
 }
 
-/// Adds the objects that are lost with a link, switch or host, as they would be then.
-fn lose(client: &mut Client, name: &str, items: &mut Vec<Value>) -> Result<()> {
-    let before = items.len();
-    for (kind, ends, dead) in
-        [(Kind::Link, ["lower", "upper"], "down"), (Kind::Host, ["switch", "switch"], "dead")]
-    {
-        for mut object in all(client, kind)? {
-            let hit = object["metadata"]["name"] == name
-                || ends.iter().any(|end| object["spec"][*end] == name);
-            if hit {
-                object["spec"]["state"] = dead.into();
-                items.push(object);
-            }
+/// Adds the objects that are lost with a host, link or switch, as they would be then.
+fn lose(client: &mut Client, wanted: &str, items: &mut Vec<Value>) -> Result<()> {
+    let (kind, name) = match wanted.split_once('/') {
+        Some((kind, name)) => (Some(kind), name),
+        None => (None, wanted),
+    };
+    let (hosts, links) = (all(client, Kind::Host)?, all(client, Kind::Link)?);
+    let is_named = |object: &&Value| object["metadata"]["name"] == name;
+    let ends = |object: &&Value| {
+        ["switch", "lower", "upper"].iter().any(|end| object["spec"][*end] == name)
+    };
+    let lost: [(&str, Vec<&Value>); 3] = [
+        ("host", hosts.iter().filter(is_named).collect()),
+        ("link", links.iter().filter(is_named).collect()),
+        ("switch", hosts.iter().chain(&links).filter(ends).collect()),
+    ];
+    if let Some(kind) = kind.filter(|kind| lost.iter().all(|(known, _)| known != kind)) {
+        bail!("--without {wanted}: `{kind}` is no kind: write host, link or switch before the `/`");
+    }
+    let is_meant =
+        |(of, lost): &&(&str, Vec<&Value>)| !lost.is_empty() && kind.is_none_or(|kind| kind == *of);
+    let meant: Vec<_> = lost.iter().filter(is_meant).collect();
+    match meant[..] {
+        [(_, lost)] => lost.iter().for_each(|object| items.push(gone(object))),
+        [] => {
+            let kind = kind.unwrap_or("host, link or switch");
+            bail!("--without {wanted}: there is no {kind} with the name `{name}`");
+        }
+        _ => {
+            let kinds: Vec<String> = meant.iter().map(|(of, _)| format!("{of}/{name}")).collect();
+            bail!(
+                "--without {wanted}: several things have this name: write {}",
+                kinds.join(" or ")
+            );
         }
     }
-    match items.len() == before {
-        true => bail!("there is no link, switch or host with the name `{name}`"),
-        false => Ok(()),
+    Ok(())
+}
+
+/// A host or link that is lost.
+fn gone(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["spec"]["state"] = if object["kind"] == "Host" { "dead" } else { "down" }.into();
+    // Two names may lose the same link, and then its version is another one.
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        drop(metadata.remove("resourceVersion"));
     }
+    object
 }
 
 /// All objects of a kind, page by page.
