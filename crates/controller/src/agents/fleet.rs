@@ -296,8 +296,11 @@ impl Fleet {
                     rooms = Some(found);
                 }
                 Next::Send(writes, tenants) => {
-                    if !writes.is_empty() {
-                        self.engine.note(writes).await?;
+                    if !writes.is_empty()
+                        && let Err(problem) = self.engine.note(writes.clone()).await
+                    {
+                        self.with(|plan| plan.unwritten(writes));
+                        return Err(problem);
                     }
                     return Ok(tenants);
                 }

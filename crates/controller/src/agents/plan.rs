@@ -149,6 +149,8 @@ pub(crate) struct Plan {
     tenants: BTreeMap<String, TenantRow>,
     /// Host → VM → what it may enforce. Also of hosts that are no more.
     may: BTreeMap<String, BTreeMap<String, May>>,
+    /// Keys of records of these that the store refused. They have to be on the disk before a host is told.
+    unrecorded: BTreeSet<String>,
     /// (host, VM) → by how much that is more than what is wanted.
     excess: BTreeMap<(String, String), Rate>,
     revision: u64,
@@ -186,6 +188,7 @@ impl Plan {
             vms: BTreeMap::new(),
             tenants: BTreeMap::new(),
             may: BTreeMap::new(),
+            unrecorded: BTreeSet::new(),
             excess: BTreeMap::new(),
             revision,
             next_id: 0,

@@ -37,13 +37,20 @@ impl Plan {
             most: Floors::default(),
             acknowledged: Floors::default(),
         });
+        let key = format!("{host}/{vm}");
         let most = may.most.max(floors);
-        if most == may.most && may.tenant == tenant {
+        let is_recorded = !self.unrecorded.remove(&key);
+        if most == may.most && may.tenant == tenant && is_recorded {
             return None;
         }
         let record = most.record(tenant);
         (may.most, may.tenant) = (most, tenant.into());
-        Some(Write::put(Table::Force, format!("{host}/{vm}"), record))
+        Some(Write::put(Table::Force, key, record))
+    }
+
+    /// The store refused these records: they are made again before the host is told.
+    pub(crate) fn unwritten(&mut self, writes: Vec<Write>) {
+        self.unrecorded.extend(writes.into_iter().map(|write| write.key));
     }
 
     /// A host has exactly these floors for a tenant.
@@ -61,9 +68,11 @@ impl Plan {
         for (vm, floors) in has {
             let now =
                 May { tenant: tenant.into(), most: floors.clone(), acknowledged: floors.clone() };
-            if all.get(vm).is_none_or(|before| before.most != now.most) {
+            let key = format!("{host}/{vm}");
+            let is_recorded = !self.unrecorded.remove(&key);
+            if !is_recorded || all.get(vm).is_none_or(|before| before.most != now.most) {
                 let record = floors.record(tenant);
-                self.writes.push(Write::put(Table::Force, format!("{host}/{vm}"), record));
+                self.writes.push(Write::put(Table::Force, key, record));
             }
             all.insert(vm.clone(), now);
         }

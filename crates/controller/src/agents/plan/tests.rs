@@ -587,6 +587,30 @@ fn a_controller_that_restarts_knows_what_silent_hosts_may_enforce() {
 }
 
 #[test]
+fn a_record_that_the_store_refused_comes_again_before_the_host_is_told() {
+    let mut world = World::new();
+    world.connect("h0");
+    world.apply(vec![vm("a", "red", "h0", 600)]);
+    let next = |world: &mut World| {
+        let Next::Send(writes, tenants) = world.plan.next("h0", None) else { panic!("a state") };
+        (writes, tenants)
+    };
+    let (refused, _) = next(&mut world);
+    let id = world.hosts["h0"].0;
+    world.plan.unwritten(refused.clone());
+    world.plan.unsent("h0", id);
+    let (again, tenants) = next(&mut world);
+    assert!(!again.is_empty() && again == refused, "{again:?} after {refused:?}");
+    world.answer("h0", &tenants, None);
+    assert_eq!(world.floor("h0", "a"), 600);
+    // What the host has anyway, and was told of without a record once: it gets one.
+    world.plan.unwritten(refused);
+    world.apply(vec![vm("a", "red", "h0", 500)]);
+    let (writes, _) = next(&mut world);
+    assert_eq!(writes.len(), 1, "the most that it may enforce is not on the disk yet");
+}
+
+#[test]
 fn a_silent_host_is_shown_after_a_while_and_a_rate_that_differs_at_once() {
     let mut world = World::new();
     world.connect("h0");
