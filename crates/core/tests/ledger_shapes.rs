@@ -170,14 +170,19 @@ fn a_link_that_drains_keeps_what_it_has_and_gets_nothing_more() {
         nic.rate = mbps(10_000);
     });
     let mut before = without(&[], topology.clone());
-    // The third shares a spine with the first.
-    for (tenant, rate) in [(1, 300), (2, 600), (3, 600)] {
+    // The third shares a spine with the first, beside whom the second did not fit.
+    for (tenant, rate) in [(1, 300), (2, 800), (3, 600)] {
         before.place(&pair(tenant, rate, [0, 2])).expect("two spines hold all");
     }
+    before.resize(&pair(2, 600, [0, 2])).expect("it is less");
     let tree = |ledger: &Ledger, n: u32| ledger.routing(TenantId(n)).expect("it is there");
-    assert_eq!([1, 2].map(|n| tree(&before, n) == tree(&before, 3)), [true, false]);
-    let Routing::Tree { root, .. } = tree(&before, 3) else { panic!("it has a tree") };
-    let is_of_root = |link: &Link| [link.a, link.b].contains(&Node::Switch(root));
+    let root = |ledger: &Ledger, n: u32| match tree(ledger, n) {
+        Routing::Tree { root, .. } => root,
+        other => panic!("{other:?} is no tree"),
+    };
+    assert_eq!([1, 2].map(|n| root(&before, n) == root(&before, 3)), [true, false]);
+    let spine = root(&before, 3);
+    let is_of_root = |link: &Link| [link.a, link.b].contains(&Node::Switch(spine));
     let link = topology.links.iter().position(is_of_root).expect("a spine has links");
     let link = LinkId(link as u32);
     let config = Config { headroom: 0.0, ..Config::default() };
@@ -197,13 +202,13 @@ fn a_link_that_drains_keeps_what_it_has_and_gets_nothing_more() {
         ledger.audit().expect("sums");
     }
     ledger.place(&pair(4, 0, [1, 3])).expect("the other spine joins them");
-    assert_eq!(tree(&ledger, 4), tree(&ledger, 2));
+    assert_eq!(root(&ledger, 4), root(&ledger, 2));
     let refusal = ledger.place(&pair(5, 401, [1, 3])).expect_err("no room on the other spine");
     let Refusal::Link(full) = refusal else { panic!("{refusal}") };
     assert!(!ledger.is_draining(full.link), "a link that is full tells more than one that drains");
     // The first fits beside 600, and then the third does not.
     assert!(ledger.leave(TenantId(1)));
-    assert_eq!(tree(&ledger, 1), tree(&ledger, 2));
+    assert_eq!(root(&ledger, 1), root(&ledger, 2));
     assert!(!ledger.leave(TenantId(3)) && !ledger.leave(TenantId(1)));
     assert!(ledger.remove(TenantId(1)));
     assert!(ledger.leave(TenantId(3)), "350 beside 600");

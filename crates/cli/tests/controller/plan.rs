@@ -2,7 +2,7 @@
 
 use super::{Daemon, Folder, client, init, weir, works};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 fn object(kind: &str, name: &str, spec: Value) -> Value {
@@ -128,9 +128,9 @@ fn a_plan_without_something_says_what_happens_when_it_is_gone() {
             .map(words)
             .filter(|row| row.get(1).is_some_and(|kind| kind == "VM"))
             .collect();
-        let planned: Vec<&String> =
+        let planned: BTreeSet<&String> =
             rows.iter().filter(|row| row[3] != "Fits").map(|row| &row[2]).collect();
-        assert_eq!(planned, fell.keys().collect::<Vec<_>>(), "{wanted}: {told}");
+        assert_eq!(planned, fell.keys().collect(), "{wanted}: {told}");
         for (name, (reason, message)) in &fell {
             let row = rows.iter().find(|row| row[2] == *name).expect("it was planned");
             assert_eq!(row[3], *reason, "{wanted}: {told}");
