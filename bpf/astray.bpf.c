@@ -7,8 +7,8 @@
  * The filters of a port lead each code point to its queue, and what none of
  * them matched to the shared queue. Both programs match nothing:
  *
- *   lab_off_tree  before them, counts packets of tenants whose tree does not
- *                 have this port
+ *   lab_off_tree  before them, counts packets of tenants at a port that their
+ *                 tree does not have
  *   lab_unbound   between them and the last one, counts packets that have a
  *                 code point and no filter of their own, on the tree
  *

@@ -88,7 +88,7 @@ fn systemd_finds_nothing_wrong_with_the_units_and_little_that_they_expose() {
     std::fs::remove_dir_all(&directory).unwrap();
     for (name, verified, exposed) in answers {
         let said = String::from_utf8_lossy(&verified.stderr).into_owned();
-        // A machine whose own units have mistakes is told of them as well.
+        // If other units of this machine have mistakes, they are told as well.
         let ours: Vec<&str> = said.lines().filter(|line| line.contains(&name)).collect();
         assert!(ours.is_empty() && (verified.status.success() || !said.is_empty()), "{said}");
         let said = String::from_utf8_lossy(&exposed.stdout).into_owned();

@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_missing_agent_is_an_error_that_says_what_to_do() {
         for socket in [socket(None), socket(Some("a"))] {
-            let error = format!("{:#}", top(&socket, true).expect_err("nobody is there"));
+            let error = format!("{:#}", top(&socket, true).expect_err("no agent runs"));
             assert!(error.contains("weir agent --config"), "{error}");
         }
     }

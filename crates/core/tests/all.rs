@@ -14,7 +14,6 @@ mod ledger_properties;
 mod ledger_rooms;
 mod ledger_shapes;
 mod migration;
-mod mutation_properties;
 mod oracle_checks;
 mod oracle_properties;
 mod oracle_worked_cases;

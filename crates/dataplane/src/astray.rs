@@ -10,16 +10,13 @@
 use crate::error::{Context, Error, checked};
 use crate::intf::Plain;
 use crate::nl::codepoint;
+use crate::object::{Aligned, object};
 use crate::table::Table;
 use libbpf_rs::{MapCore, ObjectBuilder};
 use std::os::fd::{AsFd, AsRawFd};
 use weir_units::{SortedMap, SortedSet};
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/astray.bpf.o")));
+static OBJECT: &Aligned<[u8]> = object!("astray");
 
 /// The programs, and the preferences of their filters: around those of code points.
 const PROGRAMS: [(&str, u16); 2] =

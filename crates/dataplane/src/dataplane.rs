@@ -81,7 +81,7 @@ pub struct Dataplane {
     draining: Option<switch::Draining>,
     /// VMs whose packets may miss the shaper.
     bare: BTreeSet<VmId>,
-    /// VMs whose pairs without a class may send less than their rate.
+    /// VMs with pairs without a class that may send less than their rate.
     brakes: BTreeMap<VmId, Brake>,
     /// Number of looks at the plumbing.
     looks: u64,

@@ -33,6 +33,7 @@ pub mod intf;
 mod lease;
 pub mod mark;
 pub mod nl;
+mod object;
 mod outside;
 mod pairs;
 mod places;

@@ -11,6 +11,7 @@
 use crate::attach::{Interface, add_clsact, has_clsact, has_tcx};
 use crate::error::{Context, Error, checked};
 use crate::intf::Plain;
+use crate::object::{Aligned, object};
 use crate::table::Table;
 use libbpf_rs::{MapCore, ObjectBuilder};
 use std::io;
@@ -18,10 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use weir_units::{Bytes, Rate};
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o")));
+static OBJECT: &Aligned<[u8]> = object!("mark");
 
 const EGRESS: libbpf_sys::bpf_attach_type = libbpf_sys::BPF_TCX_EGRESS;
 /// Rate at which the virtual queue drains, as a part of the port's rate. It is below one, so that

@@ -10,6 +10,7 @@
 
 use crate::error::{Context, Error};
 use crate::gather::{Gather, LookUp};
+use crate::object::{Aligned, object};
 use crate::table::{CounterArray, Table};
 use crate::{eyeq, intf, vcc};
 use libbpf_rs::{MapCore, MapHandle, MapMut, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
@@ -17,10 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/weir.bpf.o")));
+static OBJECT: &Aligned<[u8]> = object!("weir");
 
 /// Ports that one host can have.
 pub const MAX_PORTS: u32 = 1024;

@@ -11,15 +11,12 @@ use crate::astray::key;
 use crate::error::{Context, Error};
 use crate::intf::Plain;
 use crate::mark::attach;
+use crate::object::{Aligned, object};
 use crate::table::Table;
 use libbpf_rs::{MapCore, ObjectBuilder};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/spread.bpf.o")));
+static OBJECT: &Aligned<[u8]> = object!("spread");
 
 /// Most ports of a switch that lead to one destination.
 pub const MOST: usize = 16;

@@ -263,6 +263,12 @@ fn what_a_vms_strays_may_send_is_lowered_stays_so_with_a_reload_and_is_given_bac
     apply(&world, &mut host, with_guest(&world, mode)).unwrap();
     let now = stray_rates(&world);
     assert!(now.len() == 2 && now[0] <= lowered[0] && now[1] > 2 * now[0], "{now:?}");
+    // A VM that goes takes its brake with it.
+    host.brake_strays(NEW.src, hard).unwrap();
+    assert_eq!(stray_rates(&world)[1], now[0]);
+    apply(&world, &mut host, world.config(1, mode)).unwrap();
+    apply(&world, &mut host, with_guest(&world, mode)).unwrap();
+    assert_eq!(stray_rates(&world), now);
     apply(&world, &mut host, world.config(1, mode)).unwrap();
     assert_eq!(stray_rates(&world), lowered);
     host.brake_strays(PAIR.src, Brake::NONE).unwrap();

@@ -6,7 +6,7 @@
 
 use super::{client, note_text};
 use crate::commands;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -262,16 +262,21 @@ fn lines(text: &str) -> Vec<String> {
 fn ask_top(socket: &Path) -> Result<Top> {
     match client::ask(socket, &Request::Top)? {
         Reply::Top(top) => Ok(top),
-        Reply::Error { message } => bail!("{message}"),
-        _ => bail!("the agent answered another question: is it of another version?"),
+        other => Err(refused(other)),
     }
 }
 
 fn ask_why(socket: &Path, from: String, to: String) -> Result<Explain> {
     match client::ask(socket, &Request::Explain { from, to })? {
         Reply::Explain(explain) => Ok(explain),
-        Reply::Error { message } => bail!("{message}"),
-        _ => bail!("the agent answered another question: is it of another version?"),
+        other => Err(refused(other)),
+    }
+}
+
+fn refused(reply: Reply) -> anyhow::Error {
+    match reply {
+        Reply::Error { message } => anyhow!("{message}"),
+        _ => anyhow!("the agent answered another question: is it of another version?"),
     }
 }
 
@@ -401,7 +406,7 @@ mod tests {
         let mut view = view();
         view.press(KeyCode::Down);
         view.press(KeyCode::Down);
-        view.take(Err(anyhow::anyhow!("no agent answers")));
+        view.take(Err(anyhow!("no agent answers")));
         let screen = drawn(&view);
         assert!(screen.contains("NO ANSWER: no agent answers") && screen.contains("30.0 Mb/s"));
         view.take(Ok(Top { host: "h1".into(), ..Top::default() }));

@@ -93,7 +93,7 @@ impl Terms {
         Self { survival: objects::Survival::default(), is_returning: true, ..Self::of(spec) }
     }
 
-    /// For VMs whose floors held before the network changed.
+    /// For VMs with floors that held before the network changed.
     pub(super) fn kept(spec: &TenantSpec) -> Self {
         Self { is_kept: true, ..Self::returning(spec) }
     }

@@ -1,9 +1,9 @@
 //! Links and switches that an operator takes out of service without hurry.
 //!
 //! Approach  The ledger closes the links that drain: a tenant keeps what it has of them and gets no
-//!           more. Tenants whose tree has such a link move to another tree where others leave room,
+//!           more. Tenants with such a link on their tree move to another one where others leave room,
 //!           those of the highest priority first. Then the network without all that drains is played
-//!           and taken back, and the VMs whose floors fell in it are told.
+//!           and taken back, and the VMs that lost their floors in it are told.
 //! Promises  Draining takes no floor away. What is foretold is what `down` and `dead` would do now.
 //! Not here  VMs do not move: whoever placed them moves them away from a switch that drains.
 
@@ -70,7 +70,7 @@ impl State {
         names.into_iter().cloned().collect()
     }
 
-    /// Says on links and the Topology who keeps them from being drained, and on VMs which would fall.
+    /// Says on links and the Topology what keeps them from being drained, and on VMs which would fall.
     pub(super) fn say_draining(&mut self, now: Moment) -> Result<(), Problem> {
         if !std::mem::take(&mut self.drain_is_news) {
             return Ok(());

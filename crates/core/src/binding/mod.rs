@@ -16,7 +16,6 @@
 
 mod allocate;
 pub mod control;
-pub mod mutation;
 mod score;
 pub mod switch;
 #[cfg(test)]

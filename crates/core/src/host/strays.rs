@@ -7,7 +7,7 @@
 //!           was too early.
 //! Promises  No VM's rate is below a 256th of what it was, nor below the least rate of a class. Where losses go on, a VM
 //!           tries a higher rate every half a minute.
-//! Not here  The rate itself, and who drops what exceeds it: data planes. With EyeQ receivers report no losses.
+//! Not here  The rate itself, and dropping what exceeds it: data planes. With EyeQ receivers report no losses.
 //! Source    None: ElasticSwitch gives every pair a queue.
 
 use crate::classes::MIN_RATE;
@@ -59,7 +59,7 @@ struct Braked {
     grew: bool,
 }
 
-/// The VMs of a host whose pairs without a class lost something.
+/// The VMs of a host with pairs without a class that lost something.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Strays {
     vms: SortedMap<VmId, Braked>,
@@ -101,7 +101,7 @@ impl Strays {
         self.changed.extend(vms);
     }
 
-    /// VMs whose rate is lowered.
+    /// VMs with a lowered rate.
     pub(super) fn braked(&self) -> usize {
         self.vms.values().filter(|braked| braked.brake < Brake::NONE).count()
     }

@@ -20,8 +20,8 @@
 //! 5. Sleep until [`HostLoop::next_deadline`].
 
 use super::{
-    Brake, Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive,
-    Setting, Tag, Wanted, Why, WindowShares, greet::Greetings, strays::Strays,
+    Brake, Class, Direction, Event, Given, HostMachine, Input, Observed, Outbox, Pairs, Part,
+    Policy, Receive, Setting, Tag, Wanted, Why, WindowShares, greet::Greetings, strays::Strays,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -91,7 +91,7 @@ pub struct Outcome {
     pub classless: Vec<PairId>,
     /// Tenants whose tag in force is not the one that was ordered.
     pub untagged: Vec<TenantId>,
-    /// VMs whose brake in force is not the one that was ordered.
+    /// VMs that have another brake than the one that was ordered.
     pub unbraked: Vec<VmId>,
 }
 
@@ -191,19 +191,13 @@ impl HostLoop {
                     }
                     _ => {}
                 }
-                let lost = match &input {
-                    Given::Message(_, Message::Congestion(report)) => {
-                        (report.lost > 0 || report.marked > 0).then_some(report.pair)
-                    }
-                    _ => None,
-                };
-                let believed = lost.map(|_| self.machine.counters().misdirected);
+                let stray = self.stray_of(&input);
+                let misdirected = stray.map(|_| self.machine.counters().misdirected);
                 self.machine.handle(now, input, &mut self.outbox);
-                if let Some(pair) = lost
-                    && believed == Some(self.machine.counters().misdirected)
-                    && self.has_no_class(now, pair)
+                if let Some(vm) = stray
+                    && misdirected == Some(self.machine.counters().misdirected)
                 {
-                    self.strays.congested(now, pair.src);
+                    self.strays.congested(now, vm);
                 }
             }
             Call::Change { policy, strangers } => {
@@ -238,9 +232,17 @@ impl HostLoop {
         }
     }
 
-    /// Whether a pair from here shares the rate of its VM's strays.
-    fn has_no_class(&mut self, now: Time, pair: PairId) -> bool {
-        self.classless.contains(&pair) || self.machine.orders(now).pairs.get(pair).is_none()
+    /// The VM, if this is a report of losses of a pair that shares the rate of its VM's strays. The machine
+    /// has yet to say whether the report comes from the pair's receiver.
+    fn stray_of(&mut self, input: &Input<'_>) -> Option<VmId> {
+        let Given::Message(_, Message::Congestion(report)) = input else { return None };
+        let pair = report.pair;
+        let lost = report.lost > 0 || report.marked > 0;
+        let has_class = |pairs: &Pairs| pairs.get(pair).is_some();
+        let is_stray = lost
+            && (self.classless.contains(&pair)
+                || !has_class(&self.machine.mechanism.undivided().pairs));
+        is_stray.then_some(pair.src)
     }
 
     fn take_outcome(&mut self, now: Time, outcome: Outcome) {
@@ -326,7 +328,7 @@ impl HostLoop {
         self.classless.len()
     }
 
-    /// VMs whose pairs without a class may send less than their rate.
+    /// VMs with pairs without a class that may send less than their rate.
     pub fn braked(&self) -> usize {
         self.strays.braked()
     }

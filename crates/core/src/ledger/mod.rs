@@ -201,8 +201,8 @@ impl Ledger {
         self.is_keeping = is_keeping;
     }
 
-    /// Moves a tenant, whose VMs stay where they are, to a tree without links that drain. Returns
-    /// whether that worked; else the tenant is as it was.
+    /// Moves a tenant to a tree without links that drain; its VMs stay where they are. Returns whether
+    /// that worked; else the tenant is as it was.
     pub fn leave(&mut self, tenant: TenantId) -> bool {
         if !self.has_draining || self.draining_of(tenant).is_empty() {
             return false;

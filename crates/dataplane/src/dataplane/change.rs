@@ -328,6 +328,8 @@ impl Dataplane {
 
     fn renew_ports(&mut self, wanted: &[Hook], strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         drop_ports(&mut self.programs, strangers)?;
+        let is_here = |vm: &VmId| self.config.ports.iter().any(|port| port.vm == *vm);
+        self.brakes.retain(|vm, _| is_here(vm) && !strangers.contains(vm));
         let slots = fill_ports(
             &mut self.programs,
             &self.config,

@@ -97,7 +97,7 @@ pub(super) fn fill_ports(
             external_class: classes.external.0,
             flags: flags(config, port, bare),
             max_pairs: config.pairs_per_vm,
-            stray_bps: stray_bps(&classes, brakes.get(&port.vm).copied()),
+            stray_bps: stray_bps(&classes, brake_at(config, brakes, &port.interface)),
             moment: u32::try_from(classes.moment.get()).unwrap_or(u32::MAX).min(MOST_AHEAD),
             mac: mac_octets(port.mac),
         };
@@ -112,9 +112,15 @@ pub(super) fn fill_ports(
 }
 
 /// What a VM's pairs without a class may send together, bit/s.
-pub(super) fn stray_bps(classes: &VmClasses, brake: Option<Brake>) -> u32 {
-    let rate = brake.unwrap_or(Brake::NONE).of(classes.stray_rate);
-    u32::try_from(rate.as_bps()).unwrap_or(u32::MAX)
+pub(super) fn stray_bps(classes: &VmClasses, brake: Brake) -> u32 {
+    u32::try_from(brake.of(classes.stray_rate).as_bps()).unwrap_or(u32::MAX)
+}
+
+/// The hardest brake of the VMs that share a port.
+pub(super) fn brake_at(config: &Config, brakes: &BTreeMap<VmId, Brake>, interface: &str) -> Brake {
+    let shares = |vm: &VmId| config.ports.iter().any(|p| p.vm == *vm && p.interface == interface);
+    let brakes = brakes.iter().filter(|(vm, _)| shares(vm));
+    brakes.map(|(_, brake)| *brake).min().unwrap_or(Brake::NONE)
 }
 
 /// The ports, those that are shared by their first VM.

@@ -5,7 +5,7 @@
 //! Approach  Levels are compared with what the shaper knows; after the guardian acted, with the kernel.
 //! Not here  Classes and queues: see `shaper`. How one shaper follows another: see `switch`.
 
-use super::fill::stray_bps;
+use super::fill::{brake_at, first_ports, stray_bps};
 use super::{Dataplane, eyeq};
 use crate::attach::Interface;
 use crate::config::{Config, Direction, PairRate};
@@ -102,13 +102,15 @@ impl Dataplane {
         } else {
             self.brakes.insert(vm, brake);
         }
-        let Some(classes) = self.shaper.vm_classes(vm) else { return Ok(()) };
-        let stray_bps = stray_bps(&classes, Some(brake));
-        let ports: Vec<_> = self.programs.ports.read()?.filter(|(_, p)| p.vm == vm.0).collect();
-        for (index, port) in ports {
-            self.programs.ports.put(index, intf::Port { stray_bps, ..port })?;
-        }
-        Ok(())
+        let Some(own) = self.config.ports.iter().find(|port| port.vm == vm) else { return Ok(()) };
+        let interface = &own.interface;
+        let first = first_ports(&self.config).find(|port| port.interface == *interface);
+        let first = first.expect("it is one of them").vm;
+        let Some(classes) = self.shaper.vm_classes(first) else { return Ok(()) };
+        let stray_bps = stray_bps(&classes, brake_at(&self.config, &self.brakes, interface));
+        let found = self.programs.ports.read()?.find(|(_, port)| port.vm == first.0);
+        let Some((index, port)) = found else { return Ok(()) };
+        self.programs.ports.put(index, intf::Port { stray_bps, ..port })
     }
 
     fn forget_receiving(&mut self, pair: PairId) -> Result<(), Error> {

@@ -15,16 +15,14 @@ pub mod intf;
 use crate::error::{Context, Error};
 use crate::intf::{Address, Endpoint, Level, NODES, Pair, Port, Tx};
 use crate::mark::attach;
+use crate::object::{Aligned, object};
 use crate::programs::{Frame, MAX_PORTS, Ran, gather, run_on};
 use crate::table::{CounterArray, Table};
 use intf::{Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice};
 use libbpf_rs::{MapCore, ObjectBuilder};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/eyeq.bpf.o")));
+static OBJECT: &Aligned<[u8]> = object!("eyeq");
 
 /// Most keys per host for feedback: as many as a keyring accepts.
 const KEYS: u32 = 4;

@@ -20,6 +20,7 @@ pub use weir_core::vcc::Translation as Law;
 use crate::error::{Context, Error};
 use crate::intf::Flow;
 use crate::mark::attach;
+use crate::object::{Aligned, object};
 use crate::programs::{self, Frame, MAX_PORTS, Ran, run_on};
 use crate::table::{CounterArray, Table};
 use intf::{Counters, Port, State};
@@ -27,10 +28,7 @@ use libbpf_rs::{MapCore, MapHandle, MapType, ObjectBuilder};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/vcc.bpf.o")));
+static OBJECT: &Aligned<[u8]> = object!("vcc");
 
 /// A port's table in the kernel.
 const TABLE: &str = "vcc_table";

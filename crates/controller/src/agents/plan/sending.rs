@@ -79,7 +79,7 @@ impl Plan {
 
     /// The states of these tenants, and the records that have to be on the disk before the host has them. A
     /// host that was told nothing yet has VMs with numbers of their own from its files: their floors are in
-    /// force there and wait for nobody. An error is the tenants of which the rooms have to be known before.
+    /// force there and do not wait. An error is the tenants of which the rooms have to be known before.
     fn states(
         &mut self,
         host: &str,

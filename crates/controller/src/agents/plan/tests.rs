@@ -247,7 +247,7 @@ fn floors_that_a_host_has_from_its_files_wait_for_nobody_when_it_joins() {
         let (id, _) = world.hosts["h2"];
         world.plan.detach("h2", id, NOW);
         world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h2", 100)]);
-        // As `weir import` makes them, and as somebody does who adds VMs.
+        // As `weir import` makes them, and as an operator adds VMs.
         let [mut b, d] = [vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)];
         b["spec"]["number"] = json!(number);
         world.apply(vec![b, d]);

@@ -1,6 +1,6 @@
 //! Links and switches that drain.
 
-use super::networks::{across, cable, leaf_spine, root};
+use super::networks::{across, cable, leaf_spine, ring, root};
 use super::*;
 use std::collections::BTreeSet;
 use weir_model::objects::{HostState, LinkState, Spec};
@@ -200,14 +200,7 @@ fn a_floor_that_has_fallen_does_not_return_over_a_link_that_drains() {
 
 #[test]
 fn in_any_graph_a_tenant_goes_around_a_link_that_drains_or_keeps_its_tree() {
-    let mut world = World::empty();
-    world.apply("Topology", "default", json!({"routing": "paths", "treesPerSwitch": 2}));
-    for n in 0..3 {
-        let spec = json!({"switch": format!("s{n}"), "rate": "10Gbit", "slots": 8});
-        world.apply("Host", &format!("h{n}"), spec);
-        let (lower, upper) = (format!("s{n}"), format!("s{}", (n + 1) % 3));
-        world.apply("Link", &format!("ring{n}"), cable(&lower, &upper, "up"));
-    }
+    let mut world = ring();
     for tenant in ["gold", "bulk", "third"] {
         world.apply("Tenant", tenant, json!({}));
     }

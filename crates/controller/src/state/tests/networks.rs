@@ -21,6 +21,19 @@ pub(super) fn leaf_spine() -> World {
     world
 }
 
+/// Three switches in a ring, with a host of 10 Gb/s each, and links of 1 Gb/s.
+pub(super) fn ring() -> World {
+    let mut world = World::empty();
+    world.apply("Topology", "default", json!({"routing": "paths", "treesPerSwitch": 2}));
+    for n in 0..3 {
+        let spec = json!({"switch": format!("s{n}"), "rate": "10Gbit", "slots": 8});
+        world.apply("Host", &format!("h{n}"), spec);
+        let (lower, upper) = (format!("s{n}"), format!("s{}", (n + 1) % 3));
+        world.apply("Link", &format!("ring{n}"), cable(&lower, &upper, "up"));
+    }
+    world
+}
+
 pub(super) fn cable(lower: &str, upper: &str, state: &str) -> Value {
     json!({"lower": lower, "upper": upper, "rate": "1Gbit", "state": state})
 }
@@ -101,14 +114,7 @@ fn a_restart_leaves_every_tenant_on_its_tree() {
 
 #[test]
 fn in_any_graph_shortest_paths_are_found_around_a_link_that_is_down() {
-    let mut world = World::empty();
-    world.apply("Topology", "default", json!({"routing": "paths", "treesPerSwitch": 2}));
-    for n in 0..3 {
-        let spec = json!({"switch": format!("s{n}"), "rate": "10Gbit", "slots": 8});
-        world.apply("Host", &format!("h{n}"), spec);
-        let (lower, upper) = (format!("s{n}"), format!("s{}", (n + 1) % 3));
-        world.apply("Link", &format!("ring{n}"), cable(&lower, &upper, "up"));
-    }
+    let mut world = ring();
     world.apply("Tenant", "gold", json!({}));
     world.apply("VM", "a", vm("gold", Some("h0"), "900Mbit"));
     world.apply("VM", "b", vm("gold", Some("h1"), "900Mbit"));
@@ -143,7 +149,7 @@ fn a_ring_of_links_upward_is_refused() {
 }
 
 #[test]
-pub(super) fn cables_of_one_link_add_up() {
+fn cables_of_one_link_add_up() {
     let mut world = World::new();
     for rack in ["rack0", "rack1"] {
         let spec = json!({"lower": rack, "upper": "core", "rate": "1Gbit", "members": 2});
