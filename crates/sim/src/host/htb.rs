@@ -9,13 +9,13 @@
 //!           backlogged leaves are looked at.
 //! Promises  No leaf sends more than its ceiling and its burst, none less than its rate while it is
 //!           backlogged and rates sum to less than the uplink; while a leaf waits that may borrow,
-//!           the uplink does not rest. Order of packets is kept within a leaf.
+//!           the uplink does not rest. Order of packets is kept within a leaf, but for
+//!           acknowledgements: see `queue`.
 //! Not here  Priorities (all data has one), the kernel's lateness: a packet leaves on time.
 //! Source    Linux `net/sched/sch_htb.c` (`htb_dequeue`, `htb_charge_class`, `htb_class_mode`).
 
 use super::backlog::Backlog;
-use super::classes::QUEUE;
-use std::collections::VecDeque;
+use super::queue::Queue;
 use weir_units::SortedSet;
 
 /// A debt is never longer than this, in ns.
@@ -100,8 +100,7 @@ impl Bucket {
 struct Leaf {
     bucket: Bucket,
     vm: u32,
-    queue: VecDeque<(u32, u16)>,
-    octets: u64,
+    queue: Queue,
     backlog: Backlog,
     deficit: [i64; LEVELS],
 }
@@ -151,8 +150,7 @@ impl Htb {
         let leaf = Leaf {
             bucket: Bucket::new(class, now),
             vm,
-            queue: VecDeque::new(),
-            octets: 0,
+            queue: Queue::default(),
             backlog: Backlog::default(),
             deficit: [0; LEVELS],
         };
@@ -174,9 +172,9 @@ impl Htb {
         let gone = &mut self.leaves[leaf as usize];
         self.backlogged.remove(&(gone.vm, leaf));
         self.free.push(leaf);
-        self.drops += gone.queue.len() as u64;
-        gone.octets = 0;
-        std::mem::take(&mut gone.queue).into_iter().map(|(id, _)| id)
+        let packets: Vec<u32> = gone.queue.drain().collect();
+        self.drops += packets.len() as u64;
+        packets.into_iter()
     }
 
     /// How many queues there are.
@@ -191,7 +189,7 @@ impl Htb {
 
     /// Octets that wait in a queue.
     pub(crate) fn waiting(&self, leaf: u32) -> u64 {
-        self.leaves[leaf as usize].octets
+        self.leaves[leaf as usize].queue.octets()
     }
 
     /// What passes beside the queues is part of what the uplink carries.
@@ -214,25 +212,39 @@ impl Htb {
         self.backlogged.retain(|(of, _)| *of != vm);
         let mut gone = Vec::new();
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.vm == vm) {
-            leaf.octets = 0;
-            gone.extend(leaf.queue.drain(..).map(|(id, _)| id));
+            gone.extend(leaf.queue.drain());
         }
         self.drops += gone.len() as u64;
         gone
     }
 
     /// Queues a packet of `size` octets of the flow with this hash; whether there was room.
-    pub(crate) fn push(&mut self, now: u64, leaf: u32, id: u32, (size, hash): (u16, u32)) -> bool {
-        let queue = &mut self.leaves[leaf as usize];
-        let is_long = queue.backlog.is_long((now, size.into(), hash), &queue.bucket.class);
-        if is_long || queue.octets + u64::from(size) > QUEUE {
+    pub(crate) fn push(&mut self, now: u64, leaf: u32, id: u32, what: (u16, u32)) -> bool {
+        self.put(now, leaf, id, what, false)
+    }
+
+    /// Queues an acknowledgement, which waits beside the data.
+    pub(crate) fn push_ack(&mut self, now: u64, leaf: u32, id: u32, what: (u16, u32)) -> bool {
+        self.put(now, leaf, id, what, true)
+    }
+
+    fn put(
+        &mut self,
+        now: u64,
+        number: u32,
+        id: u32,
+        (size, hash): (u16, u32),
+        is_ack: bool,
+    ) -> bool {
+        let leaf = &mut self.leaves[number as usize];
+        let is_long = leaf.backlog.is_long((now, size.into(), hash), &leaf.bucket.class);
+        let is_in = !is_long && leaf.queue.push((id, size), is_ack);
+        if is_in {
+            self.backlogged.insert((leaf.vm, number));
+        } else {
             self.drops += 1;
-            return false;
         }
-        queue.octets += u64::from(size);
-        queue.queue.push_back((id, size));
-        self.backlogged.insert((queue.vm, leaf));
-        true
+        is_in
     }
 
     /// The next packet that may go at `now`.
@@ -246,8 +258,7 @@ impl Htb {
             key.map(|key| (level, key))
         })?;
         let leaf = &mut self.leaves[key.1 as usize];
-        let (id, size) = leaf.queue.pop_front().expect("backlogged leaves hold packets");
-        leaf.octets -= u64::from(size);
+        let (id, size) = leaf.queue.pop().expect("backlogged leaves hold packets");
         leaf.deficit[level] -= i64::from(size);
         self.turns[level] = key;
         let is_over = leaf.deficit[level] < 0;

@@ -29,6 +29,7 @@ mod pairs;
 mod paths;
 mod peers;
 mod population;
+mod queue;
 mod shares;
 mod shim;
 mod station;

@@ -207,14 +207,19 @@ impl Shim {
         }
         let pair = &mut self.pairs[number as usize];
         let host = &mut self.hosts[from as usize];
-        let what = (packet.size, backlog::hash(&packet));
-        match host.queue_of(net.now, pair, packet.size) {
-            Some(leaf) if host.htb.push(net.now, leaf, id, what) => {
-                net.wait(id);
-                self.serve(net, from);
+        let is_in = host.queue_of(net.now, pair, packet.size).is_some_and(|leaf| {
+            let is_own = pair.sending.leaf == Some(leaf);
+            let what = (packet.size, backlog::hash(&packet));
+            if is_own && packet.kind == Kind::Ack {
+                return host.htb.push_ack(net.now, leaf, id, what);
             }
-            _ => net.drop(id),
+            host.htb.push(net.now, leaf, id, what)
+        });
+        if !is_in {
+            return net.drop(id);
         }
+        net.wait(id);
+        self.serve(net, from);
     }
 
     /// Lets go what may go from a host's shaper.

@@ -159,6 +159,9 @@ impl Host {
     pub(super) fn populate(&mut self, away: &SortedSet<VmId>) {
         self.policy = without(&self.full, away);
         self.unguarded = self.full.vms().map(|(vm, _)| away.contains(&vm)).collect();
+        // A VM that goes takes its brake with it.
+        let brakes = self.brakes.iter_mut().zip(&self.unguarded);
+        brakes.filter(|(_, is_away)| **is_away).for_each(|(brake, _)| *brake = Brake::NONE);
         let here = self.shares.iter().zip(&self.unguarded).filter(|(_, is_away)| !**is_away);
         let here: Vec<Share> = here.map(|(share, _)| *share).collect();
         self.levels = levels(&self.full, &here);
