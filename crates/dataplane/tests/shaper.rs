@@ -1,5 +1,6 @@
 //! The shaper against a real kernel: what it sets is what is there, and is undone.
 
+use crate::frame::{Packet, packet, tcp, udp};
 use crate::shaper_world::*;
 use weir_core::classes::Overbooked;
 use weir_dataplane::nl::{self, Socket, htb, link, redirect, tc};
@@ -14,7 +15,7 @@ fn vms() -> [VmShare; 2] {
 }
 
 fn classes(shaper: &Htb) -> Vec<htb::ClassEntry> {
-    htb::classes(&mut Socket::open().unwrap(), shaper.device()).unwrap()
+    htb::classes(&mut Socket::open().unwrap(), shaper.device(), 0x1_0000).unwrap()
 }
 
 /// Whether a class is one of a pair's.
@@ -67,6 +68,14 @@ fn the_tree_in_the_kernel_is_the_desired_one_and_a_second_pass_writes_nothing() 
     let queues = tc::qdiscs(&mut socket, Some(shaper.device())).unwrap();
     for leaf in there.iter().filter(|e| e.level == 0) {
         let queue = queues.iter().find(|q| q.parent == leaf.id).unwrap();
+        if is_pairs(leaf.id) {
+            assert_eq!((queue.kind.as_str(), queue.default), ("htb", Some(1)), "data by default");
+            for fifo in [1, 2].map(|minor| queues.iter().find(|q| q.parent == queue.handle | minor))
+            {
+                assert_eq!(fifo.unwrap().limit, Some(128 * 1024));
+            }
+            continue;
+        }
         // External traffic waits 250 ms at its ceiling: 4.5 and 3 Mbit/s.
         let limit = match leaf.id {
             0x1_e000 => 128 * 1024,
@@ -332,7 +341,7 @@ fn an_error_names_the_object_the_reason_and_the_kernels_words() {
     let error = socket.send(&batch).unwrap_err().to_string();
     assert_eq!(error, "cannot change class 1:4000 of pa: No such file or directory (os error 2)");
     // What came behind it in the same send was tried all the same, and the socket stays in step.
-    assert_eq!(htb::classes(&mut socket, &device).unwrap().len(), 1);
+    assert_eq!(htb::classes(&mut socket, &device, 0x1_0000).unwrap().len(), 1);
 
     let mut batch = nl::Batch::new();
     batch.add_clsact(&device);
@@ -409,7 +418,7 @@ fn our_messages_make_the_kernel_hold_what_those_of_tc_do() {
     sh("tc qdisc add dev pb clsact");
     sh("tc filter add dev pb ingress prio 4000 protocol all u32 match u32 0 0 \
         action mirred egress redirect dev lo");
-    let wanted = htb::classes(&mut socket, &theirs).unwrap().remove(0);
+    let wanted = htb::classes(&mut socket, &theirs, 0x1_0000).unwrap().remove(0);
     assert_eq!(wanted.class.ceil, 50_000_000_000);
     // tc stores a burst as ticks at the class's rate, rounded its own way.
     let octets = htb::burst_octets(wanted.class.burst, wanted.class.rate).get();
@@ -423,7 +432,7 @@ fn our_messages_make_the_kernel_hold_what_those_of_tc_do() {
     let lo = link::get(&mut socket, "lo").unwrap().unwrap().device;
     batch.add_redirect(&ours, lo.index, *b"0123456789abcdef");
     socket.send(&batch).unwrap();
-    let found = htb::classes(&mut socket, &ours).unwrap().remove(0);
+    let found = htb::classes(&mut socket, &ours, 0x1_0000).unwrap().remove(0);
     assert_eq!((found.class, found.parent, found.leaf), (wanted.class, wanted.parent, wanted.leaf));
 
     for show in ["qdisc show dev", "-d class show dev", "filter show ingress dev"] {
@@ -437,4 +446,58 @@ fn our_messages_make_the_kernel_hold_what_those_of_tc_do() {
     let filters = redirect::filters(&mut socket, &ours, redirect::INGRESS).unwrap();
     let redirects: Vec<_> = filters.into_iter().filter_map(|f| f.redirect).collect();
     assert_eq!(redirects, [(lo.index, b"0123456789abcdef".to_vec())]);
+}
+
+/// A TCP segment with these flags; its payload is empty if it is not given.
+fn segment(src: &str, dst: &str, flags: u8, payload: usize) -> Packet {
+    let mut segment = packet(src, dst, 6, tcp(payload));
+    segment.body[13] = flags;
+    segment
+}
+
+#[test]
+fn only_acknowledgements_and_what_is_as_small_pass_a_pairs_data() {
+    const ACK: u8 = 0x10;
+    const MARKED: u8 = 0xc0;
+    unshare();
+    let mut port = weir_dataplane::tap::open("pa", 0).unwrap();
+    sh("ip link set pa up");
+    let mut shaper = open("acks", 200);
+    shaper.apply_vms(&[vm(VM_A, "pa", 90)]).unwrap();
+    let class = shaper.add_pairs(&[pair(VM_A, 10)]).unwrap()[0];
+    shaper.set(&[(pair(VM_A, 10), mbit(90, 90))]).unwrap();
+    let device = shaper.device().name.to_string();
+    let flow = format!("flowid 1:{:x}", class.0 & 0xffff);
+    sh(&format!("tc filter add dev {device} parent 1: protocol all u32 match u32 0 0 {flow}"));
+    let queue = (class.0 & 0xffff) << 16;
+    let counts = || {
+        let all = htb::classes(&mut Socket::open().unwrap(), shaper.device(), queue).unwrap();
+        let count = |minor: u32| all.iter().find(|c| c.id == queue | minor).unwrap();
+        (count(1).stats.packets, count(2).stats.packets)
+    };
+    let (v4, v6) = (("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2"));
+    let fragment = Packet { fragment: 0x2000, ..segment(v4.0, v4.1, ACK, 0) };
+    let later = Packet { fragment: 0x0004, ..segment(v4.0, v4.1, ACK, 0) };
+    let frames = [
+        ("acknowledges", true, segment(v4.0, v4.1, ACK, 0)),
+        ("in IPv6", true, segment(v6.0, v6.1, ACK, 0)),
+        ("echoes marks", true, segment(v4.0, v4.1, ACK | MARKED, 0)),
+        ("is as small", true, segment(v4.0, v4.1, ACK | 8, 40)),
+        ("begins", false, segment(v4.0, v4.1, 2, 0)),
+        ("begins, the answer", false, segment(v4.0, v4.1, ACK | 2, 0)),
+        ("ends", false, segment(v4.0, v4.1, ACK | 1, 0)),
+        ("resets", false, segment(v6.0, v6.1, ACK | 4, 0)),
+        ("is data", false, segment(v4.0, v4.1, ACK, 200)),
+        ("is data in IPv6", false, segment(v6.0, v6.1, ACK, 200)),
+        ("is a fragment", false, fragment),
+        ("is a later fragment", false, later),
+        ("is UDP", false, packet(v4.0, v4.1, 17, udp(9, 30))),
+    ];
+    for (name, is_ack, frame) in frames {
+        let (data, acks) = counts();
+        std::io::Write::write_all(&mut port, &frame.octets()).unwrap();
+        let (data, acks) = (counts().0 - data, counts().1 - acks);
+        assert_eq!((data, acks), (u64::from(!is_ack), u64::from(is_ack)), "what {name}");
+    }
+    Box::new(shaper).close().unwrap();
 }

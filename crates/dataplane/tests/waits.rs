@@ -43,7 +43,7 @@ impl Maps {
 
 /// The ceilings that the kernel has.
 fn kernels<const N: usize>(shaper: &Htb, classes: [ClassId; N]) -> [u64; N] {
-    let there = htb::classes(&mut Socket::open().unwrap(), shaper.device()).unwrap();
+    let there = htb::classes(&mut Socket::open().unwrap(), shaper.device(), 0x1_0000).unwrap();
     classes.map(|class| {
         let entry = there.iter().find(|entry| entry.id == class.0);
         entry.map_or(0, |entry| htb::rate(entry.class.ceil).as_bps())

@@ -152,7 +152,7 @@ impl LinuxTc {
         device: &Device,
         fifos: &SortedMap<u32, &Qdisc>,
     ) -> Result<Read, Error> {
-        let classes = htb::classes(&mut self.socket, device)?;
+        let classes = htb::classes(&mut self.socket, device, HANDLE)?;
         let entries = codepoint::filters(&mut self.socket, device, HANDLE)?;
         let last = FIRST + u32::from(settings.queues.max(16));
         let queue_of = |class: u32| {
@@ -245,7 +245,7 @@ impl LinuxTc {
                 })
             };
             loop {
-                let classes = htb::classes(&mut self.socket, &tree.device);
+                let classes = htb::classes(&mut self.socket, &tree.device, HANDLE);
                 let classes = classes.map_err(|error| failed(&error, step))?;
                 if !classes.iter().any(|c| is_removed(c.id) && c.stats.queued > 0) {
                     break;
@@ -530,7 +530,7 @@ impl LinuxTc {
         let Some(link) = link::get(&mut self.socket, &port.0)? else { return Ok(None) };
         let root = tc::root(&mut self.socket, &link.device)?;
         let Some(root) = root.filter(|root| root.handle == HANDLE) else { return Ok(None) };
-        let classes = htb::classes(&mut self.socket, &link.device)?;
+        let classes = htb::classes(&mut self.socket, &link.device, HANDLE)?;
         let queues = classes.iter().filter(|entry| entry.id >= class_of(0));
         let queues = queues.map(|entry| ((entry.id - class_of(0)) as u8, entry.stats)).collect();
         Ok(Some(PortCounters { queues, unclassified: root.direct }))

@@ -118,9 +118,10 @@ pub(super) fn parse(payload: &[u8]) -> Option<ClassEntry> {
     })
 }
 
-/// All HTB classes of a device, in the kernel's order.
-pub fn classes(socket: &mut Socket, device: &Device) -> Result<Vec<ClassEntry>, Error> {
-    let fixed = Fixed { index: device.index, ..Fixed::default() };
+/// The HTB classes of a device's root qdisc, whose handle is `root`, in the kernel's order. Those of
+/// a qdisc below one of them are not among them.
+pub fn classes(socket: &mut Socket, device: &Device, root: u32) -> Result<Vec<ClassEntry>, Error> {
+    let fixed = Fixed { index: device.index, parent: root, ..Fixed::default() };
     let object = Object::Classes(device.clone());
     let mut batch = Batch::new();
     batch.push(libc::RTM_GETTCLASS, Verb::List, object, &fixed.octets(), |_| {});
@@ -131,8 +132,13 @@ impl Batch {
     /// Appends: HTB as the root qdisc of `device`; what no class is named for goes to the class
     /// with minor number `default`.
     pub fn add_htb(&mut self, device: &Device, handle: u32, default: u16) {
-        let fixed = Fixed { index: device.index, handle, parent: TC_H_ROOT, info: 0 };
-        let object = Object::Qdisc { device: device.clone(), parent: ROOT };
+        self.add_htb_at(device, TC_H_ROOT, handle, default);
+    }
+
+    /// Appends: the same in place of the queue of class `parent`.
+    pub fn add_htb_at(&mut self, device: &Device, parent: u32, handle: u32, default: u16) {
+        let fixed = Fixed { index: device.index, handle, parent, info: 0 };
+        let object = Object::Qdisc { device: device.clone(), parent };
         let global = [VERSION, RATE_TO_QUANTUM, default.into(), 0, 0];
         self.push(libc::RTM_NEWQDISC, Verb::Create, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "htb");

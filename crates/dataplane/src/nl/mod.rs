@@ -17,6 +17,7 @@ pub mod fq;
 pub mod htb;
 pub mod link;
 mod message;
+pub(crate) mod pair_queue;
 pub mod redirect;
 mod socket;
 pub mod tc;

@@ -17,7 +17,7 @@ pub const INGRESS: u32 = 0xffff_fff2;
 /// Where filters for what leaves a device hang.
 pub const EGRESS: u32 = 0xffff_fff3;
 
-const TCA_U32_SEL: u16 = 5;
+pub(super) const TCA_U32_SEL: u16 = 5;
 const TCA_U32_ACT: u16 = 7;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;

@@ -176,7 +176,7 @@ impl Host {
         if !tc::root(socket, &self.uplink)?.as_ref().is_some_and(is_ours) {
             return Ok(None);
         }
-        let classes = htb::classes(socket, &self.uplink)?;
+        let classes = htb::classes(socket, &self.uplink, HANDLE)?;
         let all = tc::qdiscs(socket, Some(&self.uplink))?;
         let bounds = all.iter().filter(|q| q.kind == "bfifo");
         let queues = bounds.filter_map(|q| Some((q.parent, q.limit?))).collect();

@@ -15,6 +15,8 @@
 //!     1:4000…  one per pair            rate = floor, ceil = lease
 //! ```
 //!
+//! A pair's queue lets acknowledgements pass its data (`nl/pair_queue.rs`); the others are fifos.
+//!
 //! A class cannot change its parent, so each VM has a pool of pair classes, which grows in steps;
 //! freed ones are emptied, set to the smallest rate and used again.
 //!
@@ -212,7 +214,7 @@ impl Htb {
         if !whole || self.stale {
             return Ok(None);
         }
-        let classes = htb::classes(&mut self.socket, &device)?;
+        let classes = htb::classes(&mut self.socket, &device, layout::QDISC)?;
         let what = tree::difference(&classes, &self.tree.nodes);
         Ok(what.and_then(|what| fault(format!("in the shaper's device {device}, {what}"))))
     }
@@ -369,7 +371,7 @@ impl Htb {
             self.change(&mut batch, *minor, node.parent, &class);
             // Waiting packets would be sent under the next pair's name, after minutes.
             batch.delete_qdisc(&self.device, id);
-            batch.set_bfifo(&self.device, id, layout::queue_handle(*minor), self.config.queue);
+            tree::set_queue(&mut batch, &self.device, *minor, self.config.queue);
         }
         self.send(&batch)?;
         for minor in minors {
@@ -431,7 +433,7 @@ impl Htb {
             for minor in free.by_ref().take(count) {
                 let (parent, id) = (layout::handle(*share), layout::handle(minor));
                 batch.set_class(&self.device, Verb::Create, parent, id, &class);
-                batch.set_bfifo(&self.device, id, layout::queue_handle(minor), self.config.queue);
+                tree::set_queue(&mut batch, &self.device, minor, self.config.queue);
                 made.insert(minor, Node { parent: *share, class });
             }
         }
@@ -671,7 +673,7 @@ impl Shaper for Htb {
     }
 
     fn read_back(&mut self) -> Result<Vec<(PairId, PairRate)>, Error> {
-        let entries = htb::classes(&mut self.socket, &self.device)?;
+        let entries = htb::classes(&mut self.socket, &self.device, layout::QDISC)?;
         let level = |entry: &htb::ClassEntry| {
             let id = self.owners.get(&layout::minor(entry.id))?;
             Some((*id, rate_of(&entry.class)))
@@ -701,7 +703,7 @@ impl Shaper for Htb {
     }
 
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {
-        let entries = htb::classes(&mut self.socket, &self.device)?;
+        let entries = htb::classes(&mut self.socket, &self.device, layout::QDISC)?;
         let leaves = entries.iter().filter(|e| layout::is_leaf(layout::minor(e.id)));
         let counters = |entry: &htb::ClassEntry| ClassStats {
             class: ClassId(entry.id),

@@ -3,8 +3,9 @@
 //! The number of a class gives its purpose, so that a successor of a dead agent (and a reader of
 //! `tc class show`) needs nothing else: 1:1 the uplink, 1:2 unclassified, then for the VM in slot s
 //! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its
-//! external queue. From 1:4000 on are pairs, whose VM follows from their parent. The note on the
-//! port gives the VM's slot.
+//! external queue. From 1:4000 on are pairs, whose VM follows from their parent. The number of a
+//! class is the major number of its queue; pair 1:4000+p has the fifos 5000+p: for data and
+//! 6000+p: for acknowledgements in its queue. The note on the port gives the VM's slot.
 
 use super::ClassId;
 use crate::nl::redirect::COOKIE;
@@ -20,7 +21,9 @@ const SHARE: u16 = 0x1000;
 const DEFAULT: u16 = 0x2000;
 const CONTROL: u16 = 0x3000;
 const FIRST_PAIR: u16 = 0x4000;
-const LAST_PAIR: u16 = 0xdfff;
+const LAST_PAIR: u16 = 0x4fff;
+const DATA_FIFO: u16 = 0x5000;
+const ACKS_FIFO: u16 = 0x6000;
 const EXTERNAL: u16 = 0xe000;
 const LAST_EXTERNAL: u16 = EXTERNAL + SLOTS - 1;
 
@@ -94,6 +97,16 @@ pub(super) const fn queue_handle(minor: u16) -> u32 {
     (minor as u32) << 16
 }
 
+/// The handles of the two fifos in a pair's queue.
+pub(super) fn fifo_handles(pair: u16) -> [u32; 2] {
+    [DATA_FIFO, ACKS_FIFO].map(|first| queue_handle(pair - FIRST_PAIR + first))
+}
+
+/// The class whose queue has this major number.
+pub(super) const fn class_of_queue(handle: u32) -> u16 {
+    (handle >> 16) as u16
+}
+
 const MAGIC: [u8; 5] = *b"WEIR\x01";
 
 /// Note on the redirection of a port.
@@ -152,7 +165,7 @@ mod tests {
         assert_eq!(usage(control(SLOTS - 1)), Use::Control(SLOTS - 1));
         assert_eq!([*pairs().start(), *pairs().end()].map(usage), [Use::Pair; 2]);
         assert_eq!(usage(external(SLOTS - 1)), Use::External(SLOTS - 1));
-        for minor in [0, 3, 0xfff, 0xf000, 0xffff] {
+        for minor in [0, 3, 0xfff, 0x5000, 0xdfff, 0xf000, 0xffff] {
             assert_eq!(usage(minor), Use::Unknown);
         }
     }

@@ -36,7 +36,7 @@ pub fn reclaim(device: &str) -> Result<usize, Error> {
     let mut socket = Socket::open()?;
     let Some(link) = link::get(&mut socket, device)? else { return Ok(0) };
     let mut batch = Batch::new();
-    for entry in htb::classes(&mut socket, &link.device)? {
+    for entry in htb::classes(&mut socket, &link.device, layout::QDISC)? {
         let pair = layout::usage(layout::minor(entry.id)) == Use::Pair;
         if pair && entry.class.ceil > entry.class.rate {
             let class = reclaimed(entry.class);

@@ -5,7 +5,7 @@ use super::levels::LONGEST_WAIT;
 use super::{Changes, Error};
 use crate::nl::htb::{self, Class, ClassEntry};
 use crate::nl::tc::Qdisc;
-use crate::nl::{Batch, Device, Handle, Socket, Verb, tc};
+use crate::nl::{Batch, Device, Handle, Socket, Verb, pair_queue, tc};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::Bytes;
 
@@ -23,8 +23,10 @@ pub(super) type Nodes = BTreeMap<u16, Node>;
 #[derive(Clone, Default, Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Nodes,
-    /// The bound of each leaf's queue in octets, where it is a bfifo.
+    /// The bound of each leaf's queue in octets, where it is of the kind that we make.
     pub(super) queues: BTreeMap<u16, u32>,
+    /// Leaves that have a queue of any kind, the kernel's own not counted.
+    pub(super) held: BTreeSet<u16>,
     /// Whether HTB is the root qdisc, with our handle and our default class.
     pub(super) rooted: bool,
     /// Whether a foreign qdisc is the root.
@@ -66,12 +68,13 @@ pub(super) fn difference(found: &[ClassEntry], given: &Nodes) -> Option<String> 
 
 /// The classes that the kernel has.
 pub(super) fn classes(socket: &mut Socket, device: &Device) -> Result<Nodes, Error> {
-    Ok(htb::classes(socket, device)?.iter().map(node).collect())
+    Ok(htb::classes(socket, device, layout::QDISC)?.iter().map(node).collect())
 }
 
 impl Tree {
     pub(super) fn read(socket: &mut Socket, device: &Device) -> Result<Self, Error> {
         let mut tree = Self::default();
+        let mut fifos = BTreeMap::new();
         for qdisc in tc::qdiscs(socket, None)? {
             if qdisc.kind == "clsact" {
                 tree.clsact.insert(qdisc.index);
@@ -83,14 +86,34 @@ impl Tree {
                 tree.rooted = is_ours(&qdisc);
                 tree.usurped = !tree.rooted && qdisc.handle != 0;
             }
-            if let (Some(limit), "bfifo") = (qdisc.limit, qdisc.kind.as_str()) {
-                tree.queues.insert(layout::minor(qdisc.parent), limit);
+            tree.see(&qdisc, &mut fifos);
+        }
+        // A pair's queue is right if both its fifos are there.
+        for (pair, limits) in fifos {
+            if let [Some(data), Some(acks)] = limits {
+                tree.queues.insert(pair, data.min(acks));
             }
         }
         if tree.rooted {
             tree.nodes = classes(socket, device)?;
         }
         Ok(tree)
+    }
+
+    /// Notes a queue, or a fifo of a pair's queue.
+    fn see(&mut self, qdisc: &Qdisc, fifos: &mut BTreeMap<u16, [Option<u32>; 2]>) {
+        let fifo = qdisc.limit.filter(|_| qdisc.kind == "bfifo");
+        let class = layout::minor(qdisc.parent);
+        if qdisc.parent >> 16 == layout::QDISC >> 16 {
+            self.held.insert(class);
+            self.queues.extend(fifo.filter(|_| !is_pair(class)).map(|limit| (class, limit)));
+            return;
+        }
+        let pair = layout::class_of_queue(qdisc.parent);
+        if let (true, Some(limit)) = (is_pair(pair), fifo) {
+            let place = usize::from(u32::from(class) != pair_queue::DATA);
+            fifos.entry(pair).or_default()[place] = Some(limit);
+        }
     }
 
     /// Appends what turns this tree into `wanted` with queues of `queue` octets.
@@ -150,7 +173,10 @@ impl Tree {
         let there = self.queues.get(&minor).copied().map(u64::from);
         let needed = layout::is_leaf(minor) && there != Some(queue.get());
         if needed {
-            batch.set_bfifo(device, layout::handle(minor), layout::queue_handle(minor), queue);
+            if self.held.contains(&minor) && is_pair(minor) {
+                batch.delete_qdisc(device, layout::handle(minor));
+            }
+            set_queue(batch, device, minor, queue);
         }
         needed
     }
@@ -170,6 +196,20 @@ impl Tree {
             });
         }
         Ok(())
+    }
+}
+
+fn is_pair(minor: u16) -> bool {
+    layout::usage(minor) == Use::Pair
+}
+
+/// Appends the queue of a leaf, in place of the kernel's own.
+pub(super) fn set_queue(batch: &mut Batch, device: &Device, minor: u16, limit: Bytes) {
+    let (class, queue) = (layout::handle(minor), layout::queue_handle(minor));
+    if is_pair(minor) {
+        batch.add_pair_queue(device, class, queue, layout::fifo_handles(minor), limit);
+    } else {
+        batch.set_bfifo(device, class, queue, limit);
     }
 }
 
@@ -216,7 +256,7 @@ mod tests {
     fn an_empty_device_gets_everything_and_a_second_pass_finds_nothing_to_do() {
         let wanted = nodes(&[(1, 0, 100), (2, 1, 10), (0x1000, 1, 50), (0x4000, 0x1000, 5)]);
         let (changes, messages) = plan(&Tree::default(), &wanted);
-        assert_eq!((changes.created, messages), (5, 7));
+        assert_eq!((changes.created, messages), (5, 13), "a pair's queue takes seven");
         let queues = [(2, 4096), (0x4000, 4096)].into();
         let tree = Tree { nodes: wanted.clone(), queues, rooted: true, ..Tree::default() };
         assert_eq!(plan(&tree, &wanted), (Changes::default(), 0));
@@ -232,7 +272,7 @@ mod tests {
         assert_eq!(changes, Changes { created: 0, changed: 1, deleted: 3 });
         let wanted = nodes(&[(1, 0, 100), (0x1000, 1, 50), (0x4000, 0x1000, 6), (0x4001, 1, 5)]);
         let (changes, messages) = plan(&tree, &wanted);
-        assert_eq!((changes, messages), (Changes { created: 1, changed: 1, deleted: 1 }, 4));
+        assert_eq!((changes, messages), (Changes { created: 1, changed: 1, deleted: 1 }, 10));
     }
 
     #[test]
