@@ -140,9 +140,11 @@ impl PartitionConfig {
         self.small_start.max(hose.mul_ratio(1, self.small_start_divisor)).min(hose)
     }
 
-    /// The smallest demand estimate of an active pair on a hose of `hose`.
-    fn trickle_of(&self, hose: Rate) -> Rate {
-        self.small_start_of(hose).split(usize::try_from(self.trickle_divisor).unwrap_or(usize::MAX))
+    /// The smallest demand estimate of an active pair on a hose of `hose` that `pairs` share. All
+    /// of them together have no more than one small start.
+    fn trickle_of(&self, hose: Rate, pairs: usize) -> Rate {
+        let divisor = usize::try_from(self.trickle_divisor).unwrap_or(usize::MAX);
+        self.small_start_of(hose).split(divisor.max(pairs))
     }
 
     /// How long after the last offer a sender still holds it.
