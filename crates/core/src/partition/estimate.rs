@@ -259,6 +259,11 @@ mod tests {
 
     const PERIOD: Span = Span::from_millis(60);
     const FRAME: u64 = 1514;
+    const SMALL: Small = Small {
+        start: Rate::from_bps(200_000),
+        trickle: Rate::from_bps(12_500),
+        proof: Rate::from_bps(200_000),
+    };
 
     /// An estimate that is told of so many packets in each period, under one guarantee.
     struct Pair {
@@ -286,11 +291,7 @@ mod tests {
                 backlog: Backlog::Unknown,
                 is_held: false,
             };
-            let small = Small {
-                start: Rate::from_bps(200_000),
-                trickle: Rate::from_bps(12_500),
-                proof: Rate::from_bps(200_000),
-            };
+            let small = SMALL;
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             self.estimate.step(self.now, measured, epoch, small, &PartitionConfig::default());
             let (want, rate) = self.estimate.view();
@@ -352,11 +353,7 @@ mod tests {
         let guarantee = pair.guarantee;
         let epoch =
             Epoch { guarantee, is_estimate: true, share: guarantee, fair, backlog, is_held: false };
-        let small = Small {
-            start: Rate::from_bps(200_000),
-            trickle: Rate::from_bps(12_500),
-            proof: Rate::from_bps(200_000),
-        };
+        let small = SMALL;
         let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
         pair.estimate.step(pair.now, measured, epoch, small, &PartitionConfig::default());
         let (want, rate) = pair.estimate.view();
@@ -390,6 +387,33 @@ mod tests {
             Want::Bounded,
             "clearly more, at once"
         );
+    }
+
+    /// A pair that used `packets` in each period of 60 ms under a guarantee of 20 kbit/s, below a
+    /// small start of 200: what is sure of its demand after each, in kbit/s.
+    fn sure(packets: [u64; 4], is_held: bool) -> [u64; 4] {
+        let mut pair = Pair::of(20);
+        packets.map(|packets| {
+            pair.now += PERIOD;
+            let (guarantee, fair) = (pair.guarantee, Rate::from_mbps(50));
+            let backlog = Backlog::Unknown;
+            let epoch =
+                Epoch { guarantee, is_estimate: false, share: guarantee, fair, backlog, is_held };
+            let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
+            pair.estimate.step(pair.now, measured, epoch, SMALL, &PartitionConfig::default());
+            let limit = |demand: Demand| demand.limit().as_bps() / 1000;
+            assert!(limit(pair.estimate.demand()) >= limit(pair.estimate.sure()));
+            limit(pair.estimate.sure())
+        })
+    }
+
+    #[test]
+    fn of_a_burst_only_the_guarantee_is_sure_and_of_a_second_one_what_both_used() {
+        // A packet in 60 ms is 201 kbit/s.
+        assert_eq!(sure([1, 0, 1, 0], false), [20, 20, 100, 100], "a mean over two periods");
+        assert_eq!(sure([3, 0, 0, 0], true), [20, 20, 20, 20]);
+        assert_eq!(sure([2, 1, 0, 0], false), [20, 200, 200, 200], "all of the small start");
+        assert_eq!(sure([1, 1, 1, 1], true)[..2], [20, 200], "it waited all the time");
     }
 
     #[test]

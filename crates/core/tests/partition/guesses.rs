@@ -108,8 +108,7 @@ fn where_a_hose_has_room_a_quiet_pair_has_the_small_start_after_one_period() {
     assert!(hose.offered(quiet) >= start, "{}", hose.offered(quiet));
 }
 
-/// Periods after which a pair that begins beside one without end has its half of a hose, at the
-/// receiver and at the sender.
+/// Half of a hose is 32 small starts: five periods, and one in which the pair begins.
 #[test]
 fn a_lone_pair_has_its_fair_share_after_six_periods() {
     for at_the_sender in [false, true] {
@@ -127,5 +126,25 @@ fn a_lone_pair_has_its_fair_share_after_six_periods() {
             });
             assert!(after.is_some_and(|ms| ms <= 6 * PERIOD), "{after:?} ms");
         }
+    }
+}
+
+/// Three hundred that want all they can get. Hosts that say what waits tell them from bursts; without
+/// that, what is sure doubles in each period.
+#[test]
+fn three_hundred_that_begin_beside_one_share_its_hose_in_three_periods_or_in_seven() {
+    let n = 300;
+    let mut flows: Vec<Flow> =
+        (1..=n).map(|src| Flow::backlogged(src, 0).from(1000 + src as u64 % 7)).collect();
+    flows.push(Flow::backlogged(n + 1, 0));
+    for (silent, periods) in [(0, 3), (u64::MAX, 7)] {
+        let hoses = vec![(HOSE, HOSE); n + 2];
+        let mut world = World::new(&PartitionConfig::default(), &hoses, &flows, 5);
+        world.silent = silent;
+        world.run(1000);
+        world.run_rounds(periods);
+        let least = (1..=n).map(|src| world.floor(src, 0)).min().expect("three hundred");
+        let fair = HOSE.split(n + 1);
+        assert!(least >= fair.scale(0.95), "{least} of {fair} after {periods} periods");
     }
 }
