@@ -48,6 +48,19 @@ fn small_senders_that_borrow_leave_a_large_one_its_part_of_the_hose() {
 }
 
 #[test]
+fn sixty_senders_of_requests_leave_a_large_one_its_part_of_the_hose() {
+    // What sixty want of 400, in requests of 4 kB and of 20 kB, with headers.
+    for (scenario, wanted) in points("small-senders.yaml", "15s").iter().zip([21.0, 52.0]) {
+        let record = run(scenario, "steady");
+        let got = |group: &str| mbps(scenario, &record, group, 5.0, 15.0);
+        let large = got("large") / (400.0 - wanted);
+        let point = format!("{:?}", scenario.point);
+        assert!(large >= 0.95, "the large one has {large} of its floor at {point}");
+        assert!(got("other") >= 0.95 * 450.0, "{} at {point}", got("other"));
+    }
+}
+
+#[test]
 fn a_part_that_small_senders_do_not_use_elsewhere_counts_here_within_a_second() {
     let scenario = points("borrowers-fan.yaml", "30s").remove(0);
     let record = run(&scenario, "steady");

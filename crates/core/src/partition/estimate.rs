@@ -10,9 +10,15 @@
 //!           count is certain. After some steady judgements the margin is smaller, because other
 //!           pairs pay for it. A pair whose queue is never empty wants more than it has; one whose
 //!           queue was not empty once wants no less.
+//!           A pair that used up less than the small start may have sent one burst. Its estimate is
+//!           a guess: the part that it proved to use is sure, and the rest, up to the small start, is
+//!           what it may want beyond. So is the estimate of a new pair, of which nothing is sure. A
+//!           pair that used its guarantee up in two periods in a row and had more to send all the
+//!           time is no guess. If that is not known, what is sure doubles, or is the smaller use of
+//!           the two periods.
 //! Promises  A steady demand below the fair share rests at 1.05 of itself. The estimate of an active
 //!           pair is never below the trickle.
-//! Not here  The split: see `maxmin`.
+//! Not here  The split, which holds guesses back where a hose has no room: see `maxmin`.
 //! Source    ElasticSwitch §4, "GP in a dynamic context".
 
 use super::{Demand, PartitionConfig};
@@ -40,9 +46,19 @@ pub(super) struct Estimate {
     active_at: Time,
     read_at: Time,
     open: Option<Open>,
+    guess: Option<Guess>,
     /// Judgements in a row that found the pair bounded, and the most that it used in them.
     steady: u32,
     most_used: Rate,
+}
+
+/// What is known of a pair whose rate may be due to one burst.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+struct Guess {
+    /// The part of the rate that the pair has proved to use. The rest is guessed.
+    sure: Rate,
+    /// What the pair used in the last period, if it used its guarantee up then.
+    used: Option<Rate>,
 }
 
 /// Measurement of a slow pair since it was last judged.
@@ -75,25 +91,33 @@ pub(super) struct Epoch {
     pub(super) fair: Rate,
     /// What waited in the pair's queue since the last step.
     pub(super) backlog: Backlog,
+    /// The pair always had more to send, as far as its sender told this end.
+    pub(super) is_held: bool,
 }
 
-/// The two small values of a hose.
+/// The small values of a hose.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Small {
     pub(super) start: Rate,
     pub(super) trickle: Rate,
+    /// The small start, or an equal part of the hose if that is less. A pair that uses up so much
+    /// is no guess.
+    pub(super) proof: Rate,
 }
 
 impl Small {
-    pub(super) fn of(config: &PartitionConfig, hose: Rate) -> Self {
-        Self { start: config.small_start_of(hose), trickle: config.trickle_of(hose) }
+    /// Those of a hose that `pairs` share.
+    pub(super) fn of(config: &PartitionConfig, hose: Rate, pairs: usize) -> Self {
+        let (start, trickle) = (config.small_start_of(hose), config.trickle_of(hose, pairs));
+        Self { start, trickle, proof: start.min(hose.split(pairs)) }
     }
 }
 
 impl Estimate {
     /// A new pair.
     pub(super) const fn new(now: Time, small: Small) -> Self {
-        Self::at(now, Want::New, small.start)
+        let guess = Some(Guess { sure: Rate::ZERO, used: None });
+        Self { guess, ..Self::at(now, Want::New, small.start) }
     }
 
     /// A pair that had `rate` in an earlier incarnation of this host.
@@ -102,8 +126,8 @@ impl Estimate {
     }
 
     const fn at(now: Time, want: Want, rate: Rate) -> Self {
-        let (active_at, read_at, open) = (now, now, None);
-        Self { want, rate, active_at, read_at, open, steady: 0, most_used: Rate::ZERO }
+        let (active_at, read_at, open, guess) = (now, now, None, None);
+        Self { want, rate, active_at, read_at, open, guess, steady: 0, most_used: Rate::ZERO }
     }
 
     /// Demand of the pair in the split.
@@ -112,6 +136,12 @@ impl Estimate {
             Want::Unbounded => Demand::Unbounded,
             Want::New | Want::Bounded | Want::Growing => Demand::Bounded(self.rate),
         }
+    }
+
+    /// The part of the demand that is sure: less than all of it if the estimate is a guess.
+    pub(super) fn sure(&self) -> Demand {
+        let sure = self.guess.map_or(Demand::Unbounded, |guess| Demand::Bounded(guess.sure));
+        sure.min(self.demand())
     }
 
     /// Reason and value of the estimate.
@@ -149,6 +179,7 @@ impl Estimate {
         let mut octets = measured.bytes_in(now.since(self.read_at));
         let (mut used, mut guarantee, mut since) = (measured, epoch.guarantee, self.read_at);
         self.read_at = now;
+        let spans_periods = self.open.is_some();
         if let Some(open) = self.open.take() {
             since = open.since;
             octets += open.octets;
@@ -171,13 +202,25 @@ impl Estimate {
                 return;
             }
         }
+        let guess = self.guess.take();
         if has_enough || is_backlogged {
-            self.rate = epoch.share.scale(config.growth).max(small.start);
+            let doubled = epoch.share.scale(config.growth);
+            // One period may be one burst. What was used over several is a mean.
+            let sure = if spans_periods { used.max(guarantee) } else { guarantee };
+            self.guess = match guess.and_then(|guess| guess.used) {
+                _ if epoch.share >= small.proof => None,
+                None => Some(Guess { sure, used: Some(used) }),
+                Some(_) if epoch.is_held => None,
+                Some(before) => {
+                    Some(Guess { sure: doubled.max(used.min(before)), used: Some(used) })
+                }
+            };
+            self.rate = doubled.max(small.start);
             self.want = if self.rate >= epoch.fair { Want::Unbounded } else { Want::Growing };
             (self.steady, self.most_used) = (0, Rate::ZERO);
         } else if self.want == Want::New {
             // Measured over a part of a period only: too little proves nothing.
-            self.want = Want::Growing;
+            (self.want, self.guess) = (Want::Growing, guess);
         } else if epoch.backlog == Backlog::Sometimes {
             // It waited for its turn, or for acknowledgements between: no proof that it wants less.
             self.rate = used.scale(config.margin_estimate).max(guarantee).max(small.trickle);
@@ -185,6 +228,7 @@ impl Estimate {
             (self.steady, self.most_used) = (0, Rate::ZERO);
         } else if guarantee.bytes_in(span) < config.least_judged && span < config.judged_within {
             self.open = Some(Open { since, octets, guarantee });
+            self.guess = guess.map(|guess| Guess { used: None, ..guess });
         } else {
             let is_steady = used.as_f64() >= config.margin_bounded * self.most_used.as_f64();
             (self.steady, self.most_used) = match is_steady {
@@ -215,6 +259,11 @@ mod tests {
 
     const PERIOD: Span = Span::from_millis(60);
     const FRAME: u64 = 1514;
+    const SMALL: Small = Small {
+        start: Rate::from_bps(200_000),
+        trickle: Rate::from_bps(12_500),
+        proof: Rate::from_bps(200_000),
+    };
 
     /// An estimate that is told of so many packets in each period, under one guarantee.
     struct Pair {
@@ -234,9 +283,15 @@ mod tests {
             self.now += PERIOD;
             let (share, fair) = (self.guarantee, self.guarantee);
             let guarantee = self.guarantee;
-            let epoch =
-                Epoch { guarantee, is_estimate: false, share, fair, backlog: Backlog::Unknown };
-            let small = Small { start: Rate::from_bps(200_000), trickle: Rate::from_bps(12_500) };
+            let epoch = Epoch {
+                guarantee,
+                is_estimate: false,
+                share,
+                fair,
+                backlog: Backlog::Unknown,
+                is_held: false,
+            };
+            let small = SMALL;
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             self.estimate.step(self.now, measured, epoch, small, &PartitionConfig::default());
             let (want, rate) = self.estimate.view();
@@ -296,8 +351,9 @@ mod tests {
         pair.now += PERIOD;
         let fair = Rate::from_mbps(50);
         let guarantee = pair.guarantee;
-        let epoch = Epoch { guarantee, is_estimate: true, share: guarantee, fair, backlog };
-        let small = Small { start: Rate::from_bps(200_000), trickle: Rate::from_bps(12_500) };
+        let epoch =
+            Epoch { guarantee, is_estimate: true, share: guarantee, fair, backlog, is_held: false };
+        let small = SMALL;
         let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
         pair.estimate.step(pair.now, measured, epoch, small, &PartitionConfig::default());
         let (want, rate) = pair.estimate.view();
@@ -331,6 +387,33 @@ mod tests {
             Want::Bounded,
             "clearly more, at once"
         );
+    }
+
+    /// A pair that used `packets` in each period of 60 ms under a guarantee of 20 kbit/s, below a
+    /// small start of 200: what is sure of its demand after each, in kbit/s.
+    fn sure(packets: [u64; 4], is_held: bool) -> [u64; 4] {
+        let mut pair = Pair::of(20);
+        packets.map(|packets| {
+            pair.now += PERIOD;
+            let (guarantee, fair) = (pair.guarantee, Rate::from_mbps(50));
+            let backlog = Backlog::Unknown;
+            let epoch =
+                Epoch { guarantee, is_estimate: false, share: guarantee, fair, backlog, is_held };
+            let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
+            pair.estimate.step(pair.now, measured, epoch, SMALL, &PartitionConfig::default());
+            let limit = |demand: Demand| demand.limit().as_bps() / 1000;
+            assert!(limit(pair.estimate.demand()) >= limit(pair.estimate.sure()));
+            limit(pair.estimate.sure())
+        })
+    }
+
+    #[test]
+    fn of_a_burst_only_the_guarantee_is_sure_and_of_a_second_one_what_both_used() {
+        // A packet in 60 ms is 201 kbit/s.
+        assert_eq!(sure([1, 0, 1, 0], false), [20, 20, 100, 100], "a mean over two periods");
+        assert_eq!(sure([3, 0, 0, 0], true), [20, 20, 20, 20]);
+        assert_eq!(sure([2, 1, 0, 0], false), [20, 200, 200, 200], "all of the small start");
+        assert_eq!(sure([1, 1, 1, 1], true)[..2], [20, 200], "it waited all the time");
     }
 
     #[test]

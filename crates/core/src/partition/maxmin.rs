@@ -71,11 +71,44 @@ fn bps(n: u128) -> Rate {
     Rate::from_bps(u64::try_from(n).expect("a part of a rate is a rate"))
 }
 
+/// The sums of all demands of a hose.
+#[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct Claims {
+    /// With guesses in full.
+    all: Rate,
+    /// Without what is not sure.
+    sure: Rate,
+}
+
+impl Claims {
+    /// Adds a demand, of which `sure` is sure.
+    pub(super) fn add(&mut self, demand: Demand, sure: Demand) {
+        self.all += demand.limit();
+        self.sure += sure.limit();
+    }
+
+    /// The floor of a new pair, the last of `pairs`, before the next division. That gives the pair
+    /// no less, if these are the claims of all pairs by their estimates.
+    pub(super) fn first(self, pool: Rate, start: Rate, pairs: usize) -> Rate {
+        match self.all <= pool {
+            true => start,
+            false => self.unsure(pool, start).split(pairs).min(start),
+        }
+    }
+
+    /// What all guesses together get of `pool`, which has no room for all demands.
+    fn unsure(self, pool: Rate, least: Rate) -> Rate {
+        pool.saturating_sub(self.sure).max(least)
+    }
+}
+
 /// The split with its buffers: a hose divides again and again without a new allocation.
 #[derive(Clone, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Split {
     /// In: fill before [`Split::max_min`], one per pair.
     pub(super) demands: Vec<Demand>,
+    /// In: what is sure of each, for [`Split::hold_guesses`].
+    sure: Vec<Demand>,
     /// Out: one per demand.
     pub(super) shares: Vec<Rate>,
     sorted: Vec<u64>,
@@ -84,6 +117,35 @@ pub(super) struct Split {
 }
 
 impl Split {
+    /// Forgets all demands.
+    pub(super) fn clear(&mut self) {
+        self.demands.clear();
+        self.sure.clear();
+    }
+
+    /// Adds a demand, of which `sure` is sure.
+    pub(super) fn add(&mut self, demand: Demand, sure: Demand) {
+        self.demands.push(demand);
+        self.sure.push(sure);
+    }
+
+    /// Where the pool has no room for all demands, lowers those that are not entirely sure: together
+    /// they get what all sure demands leave, or `least` if that is more, divided equally.
+    pub(super) fn hold_guesses(&mut self, pool: Rate, least: Rate) {
+        let Self { demands, sure, .. } = self;
+        let mut claims = Claims::default();
+        demands.iter().zip(sure.iter()).for_each(|(demand, sure)| claims.add(*demand, *sure));
+        if claims.all <= pool {
+            return;
+        }
+        let is_guess = |(demand, sure): &(&mut Demand, &Demand)| **demand > **sure;
+        let guesses = demands.iter_mut().zip(sure.iter()).filter(is_guess).count();
+        let each = claims.unsure(pool, least).split(guesses);
+        for (demand, sure) in demands.iter_mut().zip(sure.iter()).filter(is_guess) {
+            *demand = (*demand).min(Demand::Bounded(sure.limit() + each));
+        }
+    }
+
     /// Fills `shares`. Returns the fair share of those that were not met, or `None` if all were.
     pub(super) fn max_min(&mut self, pool: Rate) -> Option<Rate> {
         self.shares.clear();
@@ -117,7 +179,7 @@ impl Split {
             let sum = self.sums.last().copied().unwrap_or(0) + u128::from(*demand);
             self.sums.push(sum);
         }
-        let Self { demands, shares, sorted, sums } = &*self;
+        let Self { demands, shares, sorted, sums, .. } = &*self;
         demands.iter().zip(shares).map(move |(demand, share)| {
             if *share < demand.limit() {
                 return *share;

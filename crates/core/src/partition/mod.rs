@@ -32,6 +32,9 @@
 //! - A sender sees the pair's queue, if its data plane says what waits ([`SendHose::waited`]). A pair
 //!   that is never empty wants more than it has, however little it could send; one that was not
 //!   empty once is not estimated below what it had.
+//! - A pair that used up less than the small start may have sent one burst: its estimate is a guess.
+//!   So is that of a new pair. Where a hose has no room for all demands, all guesses together get
+//!   what the sure demands leave, or one small start (docs/decisions/0042-guesses.md).
 //! - A sender compares what it measures with the smaller of both parts, which is what was in force;
 //!   its own part alone would call every pair bounded whose receiver doubles half a period later.
 //! - What is left over when all are bounded is not given to a receiver's pairs of less than one
@@ -90,7 +93,7 @@ pub struct PartitionConfig {
     /// The small start is this part of the hose, if that is more.
     pub small_start_divisor: u64,
     /// No active pair is estimated below this part of the small start, so that it can show that it
-    /// wants more. Not in the paper, where a pair that paused would be left with nothing.
+    /// wants more; with more pairs than this, below an equal part of the small start. Not in the paper, where a pair that paused would be left with nothing.
     pub trickle_divisor: u64,
     /// A pair that used its guarantee up is estimated at this many times of it. Paper:
     /// "exponentially".
@@ -140,9 +143,11 @@ impl PartitionConfig {
         self.small_start.max(hose.mul_ratio(1, self.small_start_divisor)).min(hose)
     }
 
-    /// The smallest demand estimate of an active pair on a hose of `hose`.
-    fn trickle_of(&self, hose: Rate) -> Rate {
-        self.small_start_of(hose).split(usize::try_from(self.trickle_divisor).unwrap_or(usize::MAX))
+    /// The smallest demand estimate of an active pair on a hose of `hose` that `pairs` share. All
+    /// of them together have no more than one small start.
+    fn trickle_of(&self, hose: Rate, pairs: usize) -> Rate {
+        let divisor = usize::try_from(self.trickle_divisor).unwrap_or(usize::MAX);
+        self.small_start_of(hose).split(divisor.max(pairs))
     }
 
     /// How long after the last offer a sender still holds it.

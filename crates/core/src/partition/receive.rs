@@ -13,7 +13,7 @@
 
 use super::account::Account;
 use super::estimate::{Epoch, Estimate, Small, Want};
-use super::maxmin::Split;
+use super::maxmin::{Claims, Split};
 use super::trip::RoundTrip;
 use super::{Demand, PartitionConfig, older};
 use crate::message::{Backlog, Echo, Offer};
@@ -40,6 +40,8 @@ pub struct ReceiveHose {
     spent: Rate,
     /// Σ of what pairs should have and cannot be offered yet.
     missing: Rate,
+    /// The demands at the last division, and those of pairs that began since.
+    claims: Claims,
     /// Something changed since the last division.
     dirty: bool,
     refused: u64,
@@ -95,7 +97,7 @@ impl ReceiveHose {
     /// The same for a host that may have had an earlier incarnation: its serials go on from
     /// `serial`, above all former ones, so that senders take its first offer at once.
     pub fn starting_at(config: PartitionConfig, vm: VmId, hose: Rate, serial: u32) -> Self {
-        let small = Small::of(&config, hose);
+        let small = Small::of(&config, hose, 0);
         Self {
             config,
             vm,
@@ -107,6 +109,7 @@ impl ReceiveHose {
             born: serial,
             spent: Rate::ZERO,
             missing: Rate::ZERO,
+            claims: Claims::default(),
             dirty: false,
             refused: 0,
             split: Split::default(),
@@ -123,7 +126,7 @@ impl ReceiveHose {
     /// the senders have echoed their smaller parts.
     pub fn set_hose(&mut self, hose: Rate) {
         self.hose = hose;
-        self.small = Small::of(&self.config, hose);
+        self.small = Small::of(&self.config, hose, self.pairs.len());
         self.dirty = true;
     }
 
@@ -150,16 +153,17 @@ impl ReceiveHose {
             self.refused += 1;
             return false;
         }
-        let fair = self.hose.split(self.pairs.len() + 1);
+        let estimate = Estimate::new(now, self.small);
+        self.claims.add(estimate.demand(), estimate.sure());
+        let start = self.claims.first(self.hose, self.small.start, self.pairs.len() + 1);
         let free = self.hose.saturating_sub(self.spent);
-        let first =
-            self.small.start.min(fair).min(free.mul_ratio(1, self.config.small_start_divisor));
+        let first = start.min(free.mul_ratio(1, self.config.small_start_divisor));
         self.advance(now);
         let mut account = Account::default();
         account.set(now, self.serial, first);
         self.spent += first;
         let pair = Pair {
-            estimate: Estimate::new(now, self.small),
+            estimate,
             account,
             share: first,
             is_cut: false,
@@ -257,6 +261,7 @@ impl ReceiveHose {
     /// and is over when its sender has echoed that or must have let go of its older offer.
     pub fn step(&mut self, now: Time, mut measured: impl FnMut(VmId) -> Rate) -> &[VmId] {
         self.idle.clear();
+        self.small = Small::of(&self.config, self.hose, self.pairs.len());
         let Self { config, small, fair, .. } = self;
         for (peer, pair) in &mut self.pairs {
             let epoch = Epoch {
@@ -266,6 +271,9 @@ impl ReceiveHose {
                 fair: *fair,
                 // What its sender says waits is not acted on yet: docs/decisions/0031-what-waits.md.
                 backlog: Backlog::Unknown,
+                is_held: pair
+                    .told(now, config.most_lives)
+                    .is_some_and(|t| t.backlog == Backlog::Always),
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             let was_retiring = pair.retiring;
@@ -362,12 +370,17 @@ impl ReceiveHose {
     fn split(&mut self, now: Time) {
         let lives = self.config.most_lives;
         let active = || self.pairs.values().filter(|p| !p.retiring);
-        let mut any_old = false;
-        self.split.demands.clear();
-        self.split.demands.extend(active().map(|pair| {
+        let (mut any_old, mut claims) = (false, Claims::default());
+        self.split.clear();
+        for pair in active() {
             any_old |= !pair.estimate.is_new();
-            pair.demand(now, lives)
-        }));
+            let most = pair.most(now, lives);
+            let (demand, sure) = (pair.estimate.demand().min(most), pair.estimate.sure().min(most));
+            self.split.add(demand, sure);
+            claims.add(demand, sure);
+        }
+        self.claims = claims;
+        self.split.hold_guesses(self.hose, self.small.start);
         let level = self.split.max_min(self.hose);
         self.fair = level.unwrap_or(self.hose);
         if level.is_none() && any_old {
@@ -391,7 +404,8 @@ impl ReceiveHose {
         for pair in self.pairs.values_mut() {
             let share = if pair.retiring { None } else { shares.next() };
             pair.share = share.copied().unwrap_or(pair.account.offer().min(self.small.start));
-            pair.is_cut = share.is_some() && pair.demand(now, lives).limit() > pair.share;
+            let demand = pair.estimate.demand().min(pair.most(now, lives));
+            pair.is_cut = share.is_some() && demand.limit() > pair.share;
             pair.account.expire(now, held_for);
             pair.offer(now, self.serial, pair.share.min(pair.account.spent()), opens);
             spent += pair.account.spent();
@@ -424,10 +438,9 @@ impl ReceiveHose {
 }
 
 impl Pair {
-    /// Demand of the pair in the split: its estimate, as far as its sender's hose has that.
-    fn demand(&self, now: Time, lives: Span) -> Demand {
-        let own = self.estimate.demand();
-        self.told(now, lives).map_or(own, |told| own.min(Demand::Bounded(told.most)))
+    /// What its sender's hose has for the pair: its demand in the split is no more.
+    fn most(&self, now: Time, lives: Span) -> Demand {
+        self.told(now, lives).map_or(Demand::Unbounded, |told| Demand::Bounded(told.most))
     }
 
     /// What its sender said of it, if that is not too long ago.

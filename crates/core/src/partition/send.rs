@@ -11,7 +11,7 @@
 //! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
 
 use super::estimate::{Epoch, Estimate, Small, Want};
-use super::maxmin::Split;
+use super::maxmin::{Claims, Split};
 use super::{Borrowing, Demand, PartitionConfig, older};
 use crate::message::{Backlog, Echo, Offer};
 use weir_units::{PairId, Rate, SortedMap, Span, Time, VmId};
@@ -29,6 +29,8 @@ pub struct SendHose {
     handed_out: f64,
     /// What the pairs left of the hose at the last division.
     left: Rate,
+    /// The estimates then, whatever receivers take, and those of pairs that began since.
+    claims: Claims,
     /// Something changed since the last division.
     dirty: bool,
     refused: u64,
@@ -141,7 +143,7 @@ const FALL: u64 = 32;
 impl SendHose {
     /// A hose of `hose` without pairs.
     pub fn new(config: PartitionConfig, hose: Rate) -> Self {
-        let small = Small::of(&config, hose);
+        let small = Small::of(&config, hose, 0);
         Self {
             config,
             hose,
@@ -150,6 +152,7 @@ impl SendHose {
             fair: hose,
             handed_out: 1.0,
             left: hose,
+            claims: Claims::default(),
             dirty: false,
             refused: 0,
             split: Split::default(),
@@ -165,7 +168,7 @@ impl SendHose {
     /// The hose is another one from now on (a new epoch of policy).
     pub fn set_hose(&mut self, hose: Rate) {
         self.hose = hose;
-        self.small = Small::of(&self.config, hose);
+        self.small = Small::of(&self.config, hose, self.pairs.len());
         self.dirty = true;
     }
 
@@ -179,8 +182,9 @@ impl SendHose {
             self.refused += 1;
             return false;
         }
-        let in_force = self.small.start.min(self.hose.split(self.pairs.len() + 1));
         let estimate = Estimate::new(now, self.small);
+        self.claims.add(estimate.demand(), estimate.sure());
+        let in_force = self.claims.first(self.hose, self.small.start, self.pairs.len() + 1);
         let share = Rate::ZERO;
         let pair = Pair {
             estimate,
@@ -215,6 +219,7 @@ impl SendHose {
                 round_trip: None,
             };
             known.estimate = Estimate::adopted(now, floor);
+            self.claims.add(known.estimate.demand(), known.estimate.sure());
             known.in_force = floor;
             known.word = Some(Word { offer, heard_at: now, is_adopted: true });
         }
@@ -307,6 +312,7 @@ impl SendHose {
     /// A pair is over only some time after its receiver thought so, so that it can still answer.
     pub fn step(&mut self, now: Time, mut measured: impl FnMut(VmId) -> Rate) -> &[VmId] {
         self.divide_if_dirty(now);
+        self.small = Small::of(&self.config, self.hose, self.pairs.len());
         self.idle.clear();
         let Self { config, small, fair, .. } = self;
         let over = config.idle_after + config.silent_after;
@@ -319,6 +325,7 @@ impl SendHose {
                 share: pair.share,
                 fair: *fair,
                 backlog: pair.waited,
+                is_held: pair.waited == Backlog::Always,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             if pair.estimate.idle_for(now) >= over {
@@ -342,8 +349,8 @@ impl SendHose {
         if self.dirty && pair.word.is_none() && pair.share.is_zero() {
             // What the division will give a new pair at least. Saves a division for each of many
             // pairs that appear at once.
-            let fair = self.hose.split(self.pairs.len());
-            return pair.estimate.demand().limit().min(self.small.start).min(fair);
+            let first = self.claims.first(self.hose, self.small.start, self.pairs.len());
+            return pair.estimate.demand().limit().min(first);
         }
         self.divide_if_dirty(now);
         self.pairs.get(&peer).map_or(Rate::ZERO, |p| floor_of(&self.config, self.small, p, now))
@@ -406,9 +413,15 @@ impl SendHose {
     /// `opens`: a new epoch begins, and its measurement is held against the floors of now.
     fn divide_for(&mut self, now: Time, opens: bool) {
         self.dirty = false;
-        let demands = self.pairs.values().map(|p| demand_of(&self.config, self.small, p, now));
-        self.split.demands.clear();
-        self.split.demands.extend(demands);
+        self.split.clear();
+        self.claims = Claims::default();
+        for pair in self.pairs.values() {
+            let (demand, sure) = (pair.estimate.demand(), pair.estimate.sure());
+            let most = most_of(&self.config, self.small, pair, now);
+            self.split.add(demand.min(most), sure.min(most));
+            self.claims.add(demand, sure);
+        }
+        self.split.hold_guesses(self.hose, self.small.start);
         let level = self.split.max_min(self.hose);
         for (pair, share) in self.pairs.values_mut().zip(&self.split.shares) {
             pair.wanted = *share;
@@ -472,15 +485,14 @@ fn floor_within(
     }
 }
 
-/// The pair's demand for the next epoch. What the receiver cannot take is not kept for it: its full
-/// fair share there is the demand here; in a long silence, the small start.
-fn demand_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Demand {
-    let own = pair.estimate.demand();
-    let cap = match pair.standing(now, config.held_for()) {
-        Standing::Held(offer) => offer.unbounded.then_some(offer.floor),
-        Standing::Lapsed(_) | Standing::Unconfirmed => Some(small.start),
-    };
-    cap.map_or(own, |cap| own.min(Demand::Bounded(cap)))
+/// The pair's largest demand for the next epoch. What the receiver cannot take is not kept for it:
+/// its full fair share there is the demand here; in a long silence, the small start.
+fn most_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Demand {
+    match pair.standing(now, config.held_for()) {
+        Standing::Held(offer) if offer.unbounded => Demand::Bounded(offer.floor),
+        Standing::Held(_) => Demand::Unbounded,
+        Standing::Lapsed(_) | Standing::Unconfirmed => Demand::Bounded(small.start),
+    }
 }
 
 /// Whether the smaller of both parts is an estimate, not a fair share.

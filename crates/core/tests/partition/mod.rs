@@ -2,6 +2,7 @@
 
 mod echoes;
 mod examples;
+mod guesses;
 mod properties;
 mod silence;
 mod world;
