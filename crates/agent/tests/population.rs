@@ -305,9 +305,9 @@ fn fifty_vms_that_come_and_go_leave_no_growth_and_cost_nobody_a_floor() {
     });
     until("its class goes back", 20, || one.top().pairs.is_empty());
     let now = world.snapshot("host1");
-    // The first pair has left a pool of eight classes on the shaper's device, as it would without.
+    // The first pair has left a pool of eight classes of two fifos on the shaper's device, as it would without.
     let links = |words: &[String]| words.iter().filter(|word| word.contains("bfifo")).count();
-    assert!(links(&now) <= links(&bare) + 8, "{} of {}", links(&now), links(&bare));
+    assert!(links(&now) <= links(&bare) + 16, "{} of {}", links(&now), links(&bare));
     let journal = fs::read_to_string(world.dir.join("run/host1/journal")).unwrap();
     assert!(journal.lines().count() < 12, "{journal}");
     one.stop();

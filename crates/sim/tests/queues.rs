@@ -48,6 +48,19 @@ fn tcp_in_both_directions_between_two_vms_has_its_floor_each_way() {
 }
 
 #[test]
+fn tcp_both_ways_with_floors_that_differ_has_the_larger_one_whole() {
+    for (back, at_least) in [("5Mbit", 0.9), ("20Mbit", 0.95)] {
+        let scenario = load("two-way-unequal.yaml", &[("back", back)]);
+        let record = run(&scenario, "elasticswitch:steady");
+        let there = goodput(&scenario, &record, "there") / payload(100.0);
+        let floor = back.trim_end_matches("Mbit").parse::<f64>().unwrap();
+        // Acknowledgements take some 2.5 % of what they acknowledge.
+        let rest = goodput(&scenario, &record, "back") / payload(floor - 2.5);
+        assert!(there >= at_least && rest >= 0.9, "{back}: {there:.3} there, {rest:.3} back");
+    }
+}
+
+#[test]
 fn a_flood_of_the_same_pair_leaves_tcp_room_there_and_its_floor_back() {
     for floor in [10.0, 50.0] {
         let set = [("flood", "1"), ("floor", &*format!("{floor}Mbit"))];

@@ -287,7 +287,9 @@ impl World {
     pub(crate) fn ceilings(&self, n: u32) -> String {
         let links = self.ip(&format!("host{n}"), "-o link show type ifb");
         let device = links.split(": ").nth(1).expect("the shaper's device").to_owned();
-        self.tc(&format!("host{n}"), &format!("class show dev {device}"))
+        let all = self.tc(&format!("host{n}"), &format!("class show dev {device}"));
+        // Those within a pair's queue have no limit.
+        all.lines().filter(|line| line.starts_with("class htb 1:")).collect::<Vec<_>>().join("\n")
     }
 }
 
