@@ -169,7 +169,7 @@ impl Control {
     }
 
     /// The switches of a tenant's tree, each as often as it has ports there, and whether the tenant's
-    /// queue is known to be on the port.
+    /// queue is known to be on the port, also after the write that is under way.
     fn queues<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = (SwitchId, bool)> + 'a {
         let directions = [Direction::Forward, Direction::Backward];
         let ports = tenant
@@ -178,12 +178,16 @@ impl Control {
             .flat_map(move |(link, slot)| directions.map(|direction| ((*link, direction), *slot)));
         ports.filter_map(|(at, slot)| {
             let (switch, name) = self.config.ports.get(&at)?;
-            let known = self.switches.get(switch)?.known.as_ref();
+            let state = self.switches.get(switch)?;
             let able = self.config.switches.get(switch).and_then(|able| able.ports.get(name));
             let queue = able.and_then(|able| able.free().nth(usize::from(slot)));
-            let port = known.and_then(|known| known.ports.get(name));
-            let has = port.is_some_and(|port| self.leads(port, tenant.codepoint, queue));
-            Some((*switch, has))
+            let has = |config: &SwitchConfig| {
+                let port = config.ports.get(name);
+                port.is_some_and(|port| self.leads(port, tenant.codepoint, queue))
+            };
+            // A write from before the tenant had its slots may remove what is there.
+            let told = state.pending.as_ref().and_then(|pending| pending.config.as_ref());
+            Some((*switch, state.known.as_ref().is_some_and(has) && told.is_none_or(has)))
         })
     }
 

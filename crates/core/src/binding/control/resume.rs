@@ -4,7 +4,9 @@
 //!           loop has made none of it.
 //! Approach  What was told to hosts was written down before ([`Held`]); what switches have is read. A
 //!           tenant whose queue is found on all ports of its tree goes on from the phase that its last
-//!           order says, and waits again for its hosts. Otherwise hosts are told the shared queue.
+//!           order says, and waits again for its hosts. Otherwise it is limited, and leaves its queues
+//!           as in a demotion: after shared queues have the weight for it. What one end of a link still
+//!           has keeps its number, and the other end is mended.
 //! Promises  As those of the loop: what hosts may tag keeps its queue until they do so no more.
 
 use super::{
@@ -31,8 +33,8 @@ pub struct Held {
 
 impl Control {
     /// Takes up what an earlier loop left, before the first interval: `found` are the switches that could
-    /// be read, `held` the records of tenants, ascending. A switch that is not in `found` is taken as one
-    /// that has lost its queues.
+    /// be read, `held` the records of tenants, ascending. Tenants of a switch that is not in `found` are
+    /// limited, and keep their queues until it was read.
     ///
     /// A tenant with a record that is no member is gone: its hosts have no VMs of it.
     pub fn resume(
@@ -54,6 +56,8 @@ impl Control {
             let Ok(at) = at else { continue };
             self.take_up(&members[at], held, &mut out);
         }
+        // After all queues that were found: a lost one takes none of those.
+        self.replace_slots();
         let rest = self.handle(now, Input::Tenants(members));
         out.actions.extend(rest.actions);
         out.events.extend(rest.events);
@@ -70,48 +74,33 @@ impl Control {
             return;
         }
         tenant.codepoint = held.codepoint;
-        let (slots, is_whole) = self.slots_found(member, held.codepoint);
-        tenant.slots = slots;
-        let keeps = is_whole && held.order.codepoint == held.codepoint;
-        if keeps {
+        let links = member.needs.iter().map(|need| need.link);
+        let found = links.filter_map(|link| Some((link, self.slot_found(link, held.codepoint)?)));
+        tenant.slots = found.collect();
+        let is_whole = !tenant.has_moved() && self.has_queues(&tenant).is_ok();
+        let is_tagging = held.order.codepoint == held.codepoint;
+        if is_whole && is_tagging {
             tenant.wanted = Some(held.codepoint);
             self.binder.adopt(id, held.codepoint);
         }
         self.tenants.insert(id, tenant);
         self.index(id);
         let phase = match () {
-            () if !keeps => Phase::Untagging,
+            () if !is_tagging => Phase::Untagging,
+            // Hosts may tag for the shared queue only when it has the weight for them.
+            () if !is_whole => Phase::Clamping,
             () if held.order.is_free => Phase::Freeing,
             () => Phase::Tagging,
         };
         self.enter(id, phase, out);
     }
 
-    /// The queue of a code point on each link of a tree, as switches have it, and whether it is known to be
-    /// on all of their ports, for it alone.
-    fn slots_found(&self, member: &Member, codepoint: u8) -> (SortedMap<LinkId, u8>, bool) {
-        let links = || member.needs.iter().map(|need| need.link);
-        let found = links().filter_map(|link| Some((link, self.slot_found(link, codepoint)?)));
-        let slots: SortedMap<LinkId, u8> = found.collect();
-        let is_known = |link| {
-            let on = |direction| self.config.ports.get(&(link, direction));
-            let mut ports = [Direction::Forward, Direction::Backward].into_iter().filter_map(on);
-            ports.all(|(switch, _)| {
-                self.switches.get(switch).is_some_and(|state| state.known.is_some())
-            })
-        };
-        let is_whole = links().all(|link| slots.contains_key(&link) && is_known(link));
-        (slots, is_whole)
-    }
-
-    /// The number of the queue that a code point has on the ports of a link, for it alone. A switch of
-    /// which nothing is known says nothing.
+    /// The number of the queue that a code point has on the ports of a link, for it alone. A port that is
+    /// unknown or has lost the queue says nothing: hosts may still tag, so the other end keeps it.
     fn slot_found(&self, link: LinkId, codepoint: u8) -> Option<u8> {
-        let mut slots = SortedSet::new();
-        for direction in [Direction::Forward, Direction::Backward] {
-            let Some((switch, name)) = self.config.ports.get(&(link, direction)) else { continue };
-            let Some(known) = &self.switches.get(switch)?.known else { continue };
-            let port = known.ports.get(name)?;
+        let found = |direction| {
+            let (switch, name) = self.config.ports.get(&(link, direction))?;
+            let port = self.switches.get(switch)?.known.as_ref()?.ports.get(name)?;
             let able = self.config.switches.get(switch)?.ports.get(name)?;
             let queue = *port.queue_of.get(&codepoint)?;
             let slot = match self.config.provision {
@@ -119,11 +108,53 @@ impl Control {
                 // Queues that others provisioned have numbers that mean nothing to the loop.
                 Provision::Static { .. } => self.find_slot(link, codepoint)?,
             };
-            slots.insert(self.leads(port, codepoint, Some(queue)).then_some(slot)?);
-        }
+            self.leads(port, codepoint, Some(queue)).then_some(slot)
+        };
+        let slots: SortedSet<u8> =
+            [Direction::Forward, Direction::Backward].into_iter().filter_map(found).collect();
         let slot = slots.first().copied().filter(|_| slots.len() == 1);
         let is_taken = |slot: &u8| self.on(link).any(|on| on.slots.get(&link) == Some(slot));
         slot.filter(|slot| !is_taken(slot))
+    }
+
+    /// Whether what the ports of a link have is known.
+    fn is_read(&self, link: LinkId) -> bool {
+        let on = |direction| self.config.ports.get(&(link, direction));
+        let mut ports = [Direction::Forward, Direction::Backward].into_iter().filter_map(on);
+        ports
+            .all(|(switch, _)| self.switches.get(switch).is_some_and(|state| state.known.is_some()))
+    }
+
+    /// Gives tenants that hosts may still tag for, and that are on their way to the shared queue, a queue
+    /// on each link whose ports have both lost theirs.
+    fn replace_slots(&mut self) {
+        if self.config.provision != Provision::Loop {
+            return;
+        }
+        let is_leaving =
+            |tenant: &&Tenant| matches!(tenant.phase, Phase::Clamping | Phase::Untagging);
+        let lacking: Vec<(TenantId, u8, LinkId)> = self
+            .tenants
+            .values()
+            .filter(is_leaving)
+            .flat_map(|tenant| {
+                let links = tenant.member.needs.iter().map(|need| need.link);
+                let lacks = |link: &LinkId| !tenant.slots.contains_key(link);
+                links.filter(lacks).map(|link| (tenant.member.tenant, tenant.codepoint, link))
+            })
+            .collect();
+        for (id, codepoint, link) in lacking {
+            if !self.is_read(link) {
+                continue;
+            }
+            if let Some(slot) = self.find_slot(link, codepoint) {
+                let tenant = self.tenants.get_mut(&id).expect("it is listed");
+                tenant.slots.insert(link, slot);
+                self.index(id);
+                let tenant = &self.tenants[&id];
+                self.dirty.extend(self.switches_of(tenant));
+            }
+        }
     }
 
     /// A switch that could not be read when the loop began was read now: what hosts tag still keeps its
@@ -147,6 +178,7 @@ impl Control {
                 }
             }
         }
+        self.replace_slots();
     }
 
     /// Gives a tenant's order a version that is newer than any that hosts may know from a loop of which no

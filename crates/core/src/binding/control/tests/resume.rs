@@ -89,10 +89,21 @@ fn a_tenant_that_lost_a_queue_meanwhile_is_limited_and_told_the_shared_one() {
     let mut world = two();
     world.reboot(SwitchId(0));
     world.restart(&[]);
-    assert_eq!(world.control.phase(TenantId(1)), Some(Phase::Untagging));
+    // Limited at once. The shared queue is told when the other switches have the weight for it.
+    assert_eq!(world.control.phase(TenantId(1)), Some(Phase::Clamping));
     let (version, order) = world.control.order(TenantId(1)).expect("it is known");
-    assert_eq!(order, Order::default());
+    assert!(!order.is_free);
     assert!(world.records[&TenantId(1)].version == version && version.0 > 1);
+    while !world.told.is_empty() {
+        world.deliver(0);
+    }
+    assert_eq!(world.control.phase(TenantId(1)), Some(Phase::Clamping), "no switch has answered");
+    while !world.asked.is_empty() {
+        world.answer(0, How::Well);
+        world.check();
+    }
+    assert_eq!(world.control.phase(TenantId(1)), Some(Phase::Untagging));
+    assert_eq!(world.control.order(TenantId(1)).map(|(_, order)| order), Some(Order::default()));
     world.calm(&[1, 2]);
     assert_eq!(world.dedicated(), [1, 2], "later it gets one again");
 }
@@ -102,7 +113,8 @@ fn a_switch_that_cannot_be_read_at_a_start_keeps_queues_until_hosts_have_left_th
     let mut world = two();
     let before = world.switches[&SwitchId(0)].clone();
     world.restart(&[0]);
-    assert_eq!(world.control.phase(TenantId(1)), Some(Phase::Untagging));
+    // Whether that switch's shared queue has the weight for it is not known.
+    assert_eq!(world.control.phase(TenantId(1)), Some(Phase::Clamping));
     world.pass(INTERVAL, &[2]);
     while !world.asked.is_empty() {
         world.answer(0, How::Well);
@@ -185,4 +197,58 @@ fn a_queue_that_others_need_again_is_left_for_another_one() {
     assert_eq!(world.dedicated().len(), 1);
     let bound = |port: &PortQueues| port.queue_of.values().all(|queue| *queue == 2);
     assert!(world.switches.values().flat_map(|switch| switch.ports.values()).all(bound));
+}
+
+/// An interval in which these tenants are bound: switches are read, and asked to have queues.
+fn bound(members: &[Member]) -> World {
+    let mut world = World::new(members.to_vec());
+    world.pass(INTERVAL, &[0, 1, 2]);
+    (0..LINKS).for_each(|_| world.answer(0, How::Well));
+    world
+}
+
+#[test]
+fn what_one_end_of_a_link_lost_is_not_removed_at_the_other_while_hosts_tag() {
+    let mut world = bound(&[member(2, 40, &[0])]);
+    world.answer(0, How::Well);
+    world.answer(0, How::Well);
+    assert_eq!(world.control.phase(TenantId(2)), Some(Phase::Tagging));
+    let at = |world: &World, direction| {
+        let port = &world.switches[&switch_of(0, direction)].ports[&name(0, direction)];
+        port.queue_of.clone()
+    };
+    let before = at(&world, Direction::Forward);
+    world.reboot(switch_of(0, Direction::Backward));
+    world.restart(&[]);
+    // A host takes up the former loop's order: it tags.
+    world.deliver(0);
+    assert_eq!(world.tags(TenantId(2)).last(), before.keys().last());
+    while !world.asked.is_empty() {
+        world.answer(0, How::Well);
+        world.check();
+    }
+    assert_eq!(at(&world, Direction::Forward), before, "a host is silent");
+    assert_eq!(at(&world, Direction::Backward), before, "mended");
+    world.calm(&[2]);
+    assert_eq!(world.dedicated(), [2]);
+}
+
+#[test]
+fn no_host_is_told_the_shared_queue_before_an_unread_switch_has_the_weight_for_it() {
+    let mut world = bound(&[member(0, 10, &[1])]);
+    while !world.asked.is_empty() || !world.told.is_empty() {
+        world.answer(0, How::Well);
+        world.deliver(0);
+    }
+    assert_eq!(world.dedicated(), [0]);
+    world.restart(&[2]);
+    while !world.asked.is_empty() || !world.told.is_empty() {
+        world.answer(0, How::Well);
+        world.deliver(0);
+        world.check();
+    }
+    let order = world.control.order(TenantId(0)).map(|(_, order)| order);
+    assert!(order.is_some_and(|order| order.codepoint != SHARED && !order.is_free));
+    world.calm(&[]);
+    world.check();
 }
