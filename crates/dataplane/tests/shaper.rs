@@ -501,3 +501,28 @@ fn only_acknowledgements_and_what_is_as_small_pass_a_pairs_data() {
     }
     Box::new(shaper).close().unwrap();
 }
+
+#[test]
+fn the_queue_of_an_earlier_version_is_made_anew() {
+    two_ports();
+    let mut shaper = open("earlier", 200);
+    shaper.apply_vms(&vms()).unwrap();
+    let class = shaper.add_pairs(&[pair(VM_A, 10)]).unwrap()[0];
+    shaper.set(&[(pair(VM_A, 10), mbit(60, 200))]).unwrap();
+    let device = shaper.device().name.to_string();
+    drop(shaper);
+    // Versions before had a fifo there.
+    let minor = format!("{:x}", class.0 & 0xffff);
+    sh(&format!("tc qdisc del dev {device} parent 1:{minor}"));
+    sh(&format!("tc qdisc add dev {device} parent 1:{minor} handle {minor}: bfifo limit 128k"));
+    let mut successor = open("earlier", 200);
+    assert!(successor.adopted());
+    let changes = successor.apply_vms(&vms()).unwrap();
+    assert_eq!((changes.created, changes.changed, changes.deleted), (0, 1, 0));
+    assert_eq!(successor.claim(&[(pair(VM_A, 10), class)]).unwrap(), []);
+    let queues = tc::qdiscs(&mut Socket::open().unwrap(), Some(successor.device())).unwrap();
+    let queue = queues.iter().find(|queue| queue.parent == class.0).unwrap();
+    assert_eq!((queue.kind.as_str(), queue.handle), ("htb", (class.0 & 0xffff) << 16));
+    assert!(successor.apply_vms(&vms()).unwrap().is_empty());
+    Box::new(successor).close().unwrap();
+}
