@@ -203,6 +203,11 @@ impl Estimate {
             }
         }
         let guess = self.guess.take();
+        // It sent nothing, nothing waited, and this end kept a part for it that others could use.
+        let is_over = measured.is_zero()
+            && epoch.backlog == Backlog::Free
+            && self.rate.bytes_in(span) >= config.least_judged;
+        let is_open = guarantee.bytes_in(span) < config.least_judged && !is_over;
         if has_enough || is_backlogged {
             let doubled = epoch.share.scale(config.growth);
             // One period may be one burst. What was used over several is a mean.
@@ -226,7 +231,7 @@ impl Estimate {
             self.rate = used.scale(config.margin_estimate).max(guarantee).max(small.trickle);
             self.want = Want::Growing;
             (self.steady, self.most_used) = (0, Rate::ZERO);
-        } else if guarantee.bytes_in(span) < config.least_judged && span < config.judged_within {
+        } else if is_open && span < config.judged_within {
             self.open = Some(Open { since, octets, guarantee });
             self.guess = guess.map(|guess| Guess { used: None, ..guess });
         } else {

@@ -319,10 +319,13 @@ impl SendHose {
         for (peer, pair) in &mut self.pairs {
             let floor = floor_of(config, *small, pair, now);
             pair.waited = std::mem::take(&mut pair.backlog);
+            // It used its floor up, not its share: where the receiver has less for it, a share that
+            // doubles each time would be kept from other pairs for nothing.
+            let most = floor.scale(config.growth).max(small.start);
             let epoch = Epoch {
                 guarantee: floor.min(pair.in_force),
                 is_estimate: is_estimate(config, pair, now),
-                share: pair.share,
+                share: pair.share.min(most),
                 fair: *fair,
                 backlog: pair.waited,
                 is_held: pair.waited == Backlog::Always,
