@@ -61,6 +61,17 @@ fn sixty_senders_of_requests_leave_a_large_one_its_part_of_the_hose() {
 }
 
 #[test]
+fn short_flows_to_a_hundred_small_vms_leave_a_large_pair_its_part() {
+    let scenario = points("short-flows-to-many.yaml", "14s").remove(0);
+    let record = run(&scenario, "steady");
+    let got = |group: &str| mbps(&scenario, &record, group, 4.0, 14.0);
+    // Twenty flows of 40 kB a second.
+    let large = got("large") / (80.0 - 6.7);
+    assert!(large >= 0.95, "the large pair has {large} of its floor");
+    assert!(got("other") >= 0.95 * 90.0, "{}", got("other"));
+}
+
+#[test]
 fn a_part_that_small_senders_do_not_use_elsewhere_counts_here_within_a_second() {
     let scenario = points("borrowers-fan.yaml", "30s").remove(0);
     let record = run(&scenario, "steady");

@@ -314,14 +314,19 @@ impl SendHose {
         self.divide_if_dirty(now);
         self.small = Small::of(&self.config, self.hose, self.pairs.len());
         self.idle.clear();
-        let Self { config, small, fair, .. } = self;
+        let Self { config, small, fair, hose, .. } = self;
         let over = config.idle_after + config.silent_after;
         for (peer, pair) in &mut self.pairs {
             let floor = floor_of(config, *small, pair, now);
             pair.waited = std::mem::take(&mut pair.backlog);
             // It used its floor up, not its share: where the receiver has less for it, a share that
-            // doubles each time would be kept from other pairs for nothing.
-            let most = floor.scale(config.growth).max(small.start);
+            // doubles each time would be kept for nothing from pairs that wait.
+            let is_offered = matches!(pair.standing(now, config.held_for()), Standing::Held(_));
+            let most = if is_offered && *fair < *hose {
+                floor.scale(config.growth).max(small.start)
+            } else {
+                Rate::MAX
+            };
             let epoch = Epoch {
                 guarantee: floor.min(pair.in_force),
                 is_estimate: is_estimate(config, pair, now),
