@@ -52,7 +52,7 @@ pub(super) struct Estimate {
     most_used: Rate,
 }
 
-/// What is known of a pair whose rate may be due to one burst.
+/// What is known of a pair if its rate may be due to one burst.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Guess {
     /// The part of the rate that the pair has proved to use. The rest is guessed.

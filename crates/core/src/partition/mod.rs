@@ -93,7 +93,8 @@ pub struct PartitionConfig {
     /// The small start is this part of the hose, if that is more.
     pub small_start_divisor: u64,
     /// No active pair is estimated below this part of the small start, so that it can show that it
-    /// wants more; with more pairs than this, below an equal part of the small start. Not in the paper, where a pair that paused would be left with nothing.
+    /// wants more; with more pairs than this, below an equal part of the small start. Not in the
+    /// paper, where a pair that paused would be left with nothing.
     pub trickle_divisor: u64,
     /// A pair that used its guarantee up is estimated at this many times of it. Paper:
     /// "exponentially".

@@ -269,7 +269,7 @@ impl ReceiveHose {
                 is_estimate: pair.estimate.is_bounded() && !pair.is_cut,
                 share: pair.share,
                 fair: *fair,
-                // What its sender says waits is not acted on yet: docs/decisions/0031-what-waits.md.
+                // What its sender says waits only confirms a guess: docs/decisions/0031-what-waits.md.
                 backlog: Backlog::Unknown,
                 is_held: pair
                     .told(now, config.most_lives)

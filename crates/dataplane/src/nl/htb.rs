@@ -118,8 +118,8 @@ pub(super) fn parse(payload: &[u8]) -> Option<ClassEntry> {
     })
 }
 
-/// The HTB classes of a device's root qdisc, whose handle is `root`, in the kernel's order. Those of
-/// a qdisc below one of them are not among them.
+/// The HTB classes of a device's root qdisc, which has the handle `root`, in the kernel's order.
+/// Those of a qdisc below one of them are not among them.
 pub fn classes(socket: &mut Socket, device: &Device, root: u32) -> Result<Vec<ClassEntry>, Error> {
     let fixed = Fixed { index: device.index, parent: root, ..Fixed::default() };
     let object = Object::Classes(device.clone());

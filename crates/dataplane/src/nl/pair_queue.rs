@@ -12,7 +12,7 @@
 
 use super::htb::Class;
 use super::message::Verb;
-use super::redirect::TCA_U32_SEL;
+use super::redirect::{TC_U32_TERMINAL, TCA_U32_SEL};
 use super::tc::{Fixed, TCA_KIND, TCA_OPTIONS};
 use super::{Batch, Device, Handle, Object};
 use weir_units::Bytes;
@@ -22,7 +22,6 @@ pub(crate) const DATA: u32 = 1;
 pub(crate) const ACKS: u32 = 2;
 
 const TCA_U32_CLASSID: u16 = 1;
-const TC_U32_TERMINAL: u8 = 1;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 

@@ -30,7 +30,7 @@ const TC_ACT_UNSPEC: u32 = u32::MAX;
 const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
-const TC_U32_TERMINAL: u8 = 1;
+pub(super) const TC_U32_TERMINAL: u8 = 1;
 const ETH_P_ALL: u16 = 3;
 /// The position of the only action in its list.
 const FIRST_ACTION: u16 = 1;

@@ -3,7 +3,7 @@
 //! The number of a class gives its purpose, so that a successor of a dead agent (and a reader of
 //! `tc class show`) needs nothing else: 1:1 the uplink, 1:2 unclassified, then for the VM in slot s
 //! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its
-//! external queue. From 1:4000 on are pairs, whose VM follows from their parent. The number of a
+//! external queue. From 1:4000 on are pairs; their VM follows from their parent. The number of a
 //! class is the major number of its queue; pair 1:4000+p has the fifos 5000+p: for data and
 //! 6000+p: for acknowledgements in its queue. The note on the port gives the VM's slot.
 
@@ -102,7 +102,7 @@ pub(super) fn fifo_handles(pair: u16) -> [u32; 2] {
     [DATA_FIFO, ACKS_FIFO].map(|first| queue_handle(pair - FIRST_PAIR + first))
 }
 
-/// The class whose queue has this major number.
+/// The class of the queue with this major number.
 pub(super) const fn class_of_queue(handle: u32) -> u16 {
     (handle >> 16) as u16
 }

@@ -6,10 +6,9 @@
 //!           for as many octets of acknowledgements.
 //! Promises  Order is kept in each. Each has half of what the class sends, if it wants it, whatever
 //!           a guest calls an acknowledgement.
-//! Not here  How much may wait in all: see `backlog`. In the kernel, acknowledgements also pass a
-//!           class that has just sent a super-packet.
-//! Source    `weir-dataplane`'s `shaper/htb.rs`; `bpf/classify.bpf.c` says what an acknowledgement
-//!           is.
+//! Not here  How much may wait in all: see `backlog`. Small segments with data, which the kernel's
+//!           filters take for acknowledgements: here they are data.
+//! Source    `weir-dataplane`'s `nl/pair_queue.rs`.
 
 use super::classes::{FRAME, QUEUE};
 use std::collections::VecDeque;

@@ -92,7 +92,7 @@ struct World {
     switches: SortedMap<SwitchId, SwitchConfig>,
     /// Switches that lost what they had by themselves, until they have a whole config again.
     disturbed: SortedSet<SwitchId>,
-    /// Queues that a switch lost by itself and whose number the loop cannot know: nothing is known of the
+    /// Queues that a switch lost by itself, with a number that the loop cannot know: nothing is known of the
     /// other end of the link. The port and the code point.
     unnumbered: SortedSet<(LinkId, Direction, u8)>,
     /// Switches that have done a part of a config.
