@@ -353,6 +353,25 @@ fn a_watch_from_a_version_that_is_no_longer_known_is_gone() {
 }
 
 #[test]
+fn a_refusal_before_the_body_is_read_reaches_a_client_that_still_sends() {
+    let controller = Controller::start();
+    let mut client = controller.client();
+    let body = "x".repeat(3 << 20);
+    // Some of them were lost when the controller closed the connection at once.
+    for _ in 0..20 {
+        let stale = [JSON, ("if-match", "bad")];
+        let answer = client.ask(Method::PUT, "/api/v1/vms/a", &stale, body.clone());
+        refused(&answer.expect("it answers"), 400, "BadHeader", "If-Match");
+        let answer = client.ask(Method::PUT, "/api/v1/vms/a", &[], body.clone());
+        refused(&answer.expect("it answers"), 415, "NotJson", "Content-Type");
+        let answer = client.ask(Method::POST, "/nothing", &[JSON], body.clone());
+        refused(&answer.expect("it answers"), 404, "NoSuchPath", "path");
+        // The same connection takes the next request.
+        done(client.get("/api/v1/vms").expect("it answers"));
+    }
+}
+
+#[test]
 fn a_dry_run_over_the_api_changes_nothing_and_a_key_makes_a_request_happen_once() {
     let controller = Controller::start();
     let mut client = cloud(&controller);

@@ -10,6 +10,7 @@ mod openapi;
 mod query;
 mod read;
 mod serve;
+mod unread;
 mod watch;
 mod write;
 
@@ -113,7 +114,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 }
 
 /// Around every request: finds the person who asks, and counts the result.
-async fn around(State(shared): Ctx, mut request: Request, next: Next) -> Response {
+async fn around(State(shared): Ctx, request: Request, next: Next) -> Response {
+    let mut request = unread::read_to_end(request);
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let access = ROUTES.iter().find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);
     let method = request.method().as_str().to_owned();
