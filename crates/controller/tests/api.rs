@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_controller::client::Client;
+use weir_controller::http::document;
 use weir_controller::store::redb::RedbStore;
 use weir_controller::store::{Snapshot, Store, StoreError, Write};
+use weir_model::objects::Kind;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -388,6 +390,74 @@ fn a_dry_run_over_the_api_changes_nothing_and_a_key_makes_a_request_happen_once(
     let again = post(&body);
     assert_eq!((again.status, &again.body), (201, &first.body), "without the key it would exist");
     refused(&post(&vm("b", "gold", None, "1Mbit")), 422, "KeyReused", "Idempotency-Key");
+}
+
+#[test]
+fn a_dry_run_answers_200_and_a_creation_201_for_every_kind() {
+    let controller = Controller::start();
+    let mut client = cloud(&controller);
+    let ports = json!([{"name": "Ethernet0", "host": "h0"}]);
+    let reserved = json!([{"name": "b", "host": "h0"}]);
+    let objects = [
+        object("Topology", "default", json!({})),
+        object("Host", "h2", json!({"switch": "tor", "rate": "1Gbit", "slots": 1})),
+        object("Link", "up", json!({"lower": "tor", "upper": "core", "rate": "1Gbit"})),
+        object("Switch", "tor", json!({"driver": "linux-tc", "ports": ports})),
+        object("Tenant", "new", json!({})),
+        vm("a", "gold", None, "1Mbit"),
+        object("Reservation", "move", json!({"tenant": "gold", "vms": reserved})),
+    ];
+    let kinds = objects.each_ref().map(|object| object["kind"].as_str().expect("a kind"));
+    assert_eq!(kinds, Kind::ALL.map(Kind::name));
+    for (kind, object) in Kind::ALL.into_iter().zip(&objects) {
+        let all = format!("/api/v1/{}", kind.plural());
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let one = format!("{all}/{name}");
+        // Each way to make it: first a dry run, then the creation.
+        for (method, path) in [(Method::POST, &all), (Method::PUT, &one)] {
+            let dry = format!("{path}?dryRun=All");
+            let dry = client.send(method.clone(), &dry, object).expect("it answers");
+            assert_eq!(dry.status, 200, "{method} {kind}: {}", dry.json());
+            assert!(!dry.headers.contains_key("location"), "{method} {kind}");
+            let read = client.get(&one).expect("it answers");
+            assert_eq!(read.status, 404, "{method} {kind}: a dry run makes nothing");
+            let made = client.send(method.clone(), path, object).expect("it answers");
+            assert_eq!(made.status, 201, "{method} {kind}: {}", made.json());
+            assert_eq!(made.headers["location"], one.as_str());
+            assert_eq!(dry.json()["spec"], made.json()["spec"], "{method} {kind}");
+            done(client.ask(Method::DELETE, &one, &[], "").expect("it answers"));
+        }
+    }
+}
+
+#[test]
+fn the_document_has_the_same_body_for_a_dry_run_and_a_creation() {
+    let document: Value = serde_json::from_str(document()).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths").values();
+    let operations = paths.flat_map(|path| path.as_object().expect("operations").values());
+    let mut found = 0;
+    for operation in operations.filter(|one| one["responses"].get("201").is_some()) {
+        let answers = &operation["responses"];
+        assert_eq!(answers["200"]["content"], answers["201"]["content"], "{operation}");
+        found += 1;
+    }
+    assert_eq!(found, 2 * Kind::ALL.len() + 1, "POST and PUT of every kind, and POST of a token");
+}
+
+#[test]
+fn a_dry_run_of_a_token_answers_200_and_its_creation_201() {
+    let controller = Controller::start();
+    let mut client = controller.client();
+    let wanted = json!({"name": "t", "role": "viewer"});
+    let dry = client.send(Method::POST, "/api/v1/tokens?dryRun=All", &wanted).expect("it answers");
+    assert_eq!((dry.status, dry.json()["name"].as_str()), (200, Some("t")));
+    assert!(dry.json()["token"].is_null(), "a dry run draws no secret that works");
+    let gone = client.ask(Method::DELETE, "/api/v1/tokens/t", &[], "").expect("it answers");
+    assert_eq!(gone.status, 404, "a dry run makes nothing");
+    let made = client.send(Method::POST, "/api/v1/tokens", &wanted).expect("it answers");
+    assert_eq!(made.status, 201);
+    assert!(made.json()["token"].is_string());
+    done(client.ask(Method::DELETE, "/api/v1/tokens/t", &[], "").expect("it answers"));
 }
 
 #[test]
