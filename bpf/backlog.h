@@ -2,9 +2,9 @@
 /*
  * Bounds a pair's queue in HTB in time, by flows.
  *
- * The queue of a class is a bfifo, bounded in octets. That is seconds at
- * 0.3 Mbit/s and 100 ms at 10 Mbit/s. So classify keeps a model of the queue in
- * the pair's entry. The model drains at the class's ceiling. classify drops
+ * A class has two bfifos that take turns, for data and for acknowledgements,
+ * bounded in octets. That is seconds at 0.3 Mbit/s and 100 ms at 10 Mbit/s. So
+ * classify keeps a model of both in the pair's entry. The model drains at the class's ceiling. classify drops
  * what the law (see backlog_law.h) does not let in, before it has a number, so
  * it does not count as a loss of the network.
  *
@@ -27,6 +27,8 @@
 
 /* A pair is new for this long after it last asked for a class: two partitionings. */
 #define YOUTH_NS 120000000ull
+/* An acknowledgement's length, as the IP header says it, is less. */
+#define ACK_MOST 128
 
 /* The pair has no queue of its own, or a fast one: the next one begins empty. */
 static __always_inline void forget_backlog(struct weir_tx *pair)
@@ -35,14 +37,28 @@ static __always_inline void forget_backlog(struct weir_tx *pair)
 		pair->backlog.bps = 0;
 }
 
+/*
+ * Whether a packet waits with the acknowledgements: TCP that neither begins nor
+ * ends a connection, in less than 128 octets. The queue has the same rule
+ * (crates/dataplane/src/nl/pair_queue.rs).
+ */
+static __always_inline int is_acknowledgement(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 header = p->version == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 before = p->version == 4 ? p->l3 : p->l4; /* what the length of the IP header counts from */
+
+	return skb->len - before < ACK_MOST && p->l4 - p->l3 == header &&
+	       (tcp_flags(skb, p) & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_ACK;
+}
+
 /* Whether the pair's queue is too long for a packet. If not, the packet is added to it. */
-static __always_inline int is_backlogged(struct __sk_buff *skb, struct weir_tx *pair, __u32 class,
-					 __u32 octets, __u32 segments)
+static __always_inline int is_backlogged(struct __sk_buff *skb, struct packet *p,
+					 struct weir_tx *pair, __u32 class)
 {
 	/* A class of departure times has no such node: it wraps around. */
 	__u32 node = (class & 0xffff) - WEIR_HTB_PAIRS + WEIR_PAIRS;
 	struct weir_level *level = bpf_map_lookup_elem(&levels, &node);
-	struct weir_arrival arrival = { .octets = octets };
+	struct weir_arrival arrival = { .octets = p->octets };
 	struct weir_bound bound = {};
 	int is_new, is_let_in;
 
@@ -57,12 +73,13 @@ static __always_inline int is_backlogged(struct __sk_buff *skb, struct weir_tx *
 		return 0;
 	}
 	arrival.hash = bpf_get_hash_recalc(skb);
+	arrival.is_ack = is_acknowledgement(skb, p);
 	arrival.now = bpf_ktime_get_ns();
 	is_new = arrival.now - pair->told_ns < YOUTH_NS;
 	bpf_spin_lock(&pair->lock);
 	is_let_in = backlog_admits(&pair->backlog, &bound, &arrival, is_new);
 	if (!is_let_in)
-		pair->dropped += segments;
+		pair->dropped += p->segments;
 	bpf_spin_unlock(&pair->lock);
 	return !is_let_in;
 }

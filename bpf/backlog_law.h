@@ -33,14 +33,21 @@ struct weir_arrival {
 	__u64 now;
 	__u32 octets;
 	__u32 hash;
+	__u64 is_ack; /* it waits with the acknowledgements */
 };
 
-static __always_inline __u64 backlog_octets(const struct weir_backlog *backlog)
+/* Octets that wait in the pair's two FIFOs. */
+struct weir_waiting {
+	__u64 data;
+	__u64 acks;
+};
+
+static __always_inline __u64 backlog_octets(const __u32 *fifo)
 {
 	__u64 sum = 0;
 
 	EACH_PART(i)
-		sum += backlog->parts[i];
+		sum += fifo[i];
 	return sum;
 }
 
@@ -49,12 +56,12 @@ static __always_inline __u64 backlog_octets(const struct weir_backlog *backlog)
  * way and not one per number; the compiler would make a branch of it if it saw
  * what it is.
  */
-static __always_inline __u64 backlog_flows(const struct weir_backlog *backlog)
+static __always_inline __u64 backlog_flows(const __u32 *fifo)
 {
 	__u64 flows = 0;
 
 	EACH_PART(i) {
-		__u64 below = 0 - (__u64)backlog->parts[i];
+		__u64 below = 0 - (__u64)fifo[i];
 
 		asm volatile("" : "+r"(below));
 		flows += below >> 63;
@@ -63,69 +70,85 @@ static __always_inline __u64 backlog_flows(const struct weir_backlog *backlog)
 }
 
 /* Takes these octets from the flows in equal parts. Returns what the rounds left. */
-static __always_inline __u64 backlog_take(struct weir_backlog *backlog, __u64 left)
+static __always_inline __u64 backlog_take(__u32 *fifo, __u64 left)
 {
-	for (int round = 0; round < ROUNDS; round++) {
-		__u64 flows = backlog_flows(backlog);
+	for (int round = 0; round < ROUNDS && left; round++) {
+		__u64 flows = backlog_flows(fifo);
 		__u64 each = left / (flows ? flows : 1);
 
 		if (!each)
 			break;
 		EACH_PART(i) {
-			__u64 taken = earlier(backlog->parts[i], each);
+			__u64 taken = earlier(fifo[i], each);
 
-			backlog->parts[i] -= taken;
+			fifo[i] -= taken;
 			left -= taken;
 		}
 	}
 	return left;
 }
 
-/* Subtracts what has drained since the last packet. */
-static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 now)
+/* Subtracts what has drained since the last packet. Returns what waits. */
+static __always_inline struct weir_waiting backlog_drain(struct weir_backlog *backlog, __u64 now)
 {
 	__u64 span = now > backlog->seen_ns ? earlier(now - backlog->seen_ns, PAUSE_MOST_NS) : 0;
-	__u64 total = backlog_octets(backlog), bps = backlog->bps;
+	__u64 data = backlog_octets(backlog->data) - backlog->owed_data;
+	__u64 acks = backlog_octets(backlog->acks) - backlog->owed_acks;
+	__u64 bps = backlog->bps, total = data + acks;
 	__u64 drained = bps ? span * bps / OCTET : total;
-	__u64 left;
+	__u64 of_acks;
 
 	if (drained >= total) {
-#pragma unroll
-		for (int i = 0; i < WEIR_PARTS; i++)
-			backlog->parts[i] = 0;
+		EACH_PART(i) {
+			backlog->data[i] = 0;
+			backlog->acks[i] = 0;
+		}
+		backlog->owed_data = 0;
+		backlog->owed_acks = 0;
 		backlog->seen_ns = now;
-		return;
+		return (struct weir_waiting){};
 	}
-	left = backlog_take(backlog, drained);
+	/* Half each; what one does not need is the other's. */
+	of_acks = earlier(acks, later(drained / 2, drained > data ? drained - data : 0));
+	data -= drained - of_acks;
+	acks -= of_acks;
+	backlog->owed_data = backlog_take(backlog->data, drained - of_acks + backlog->owed_data);
+	backlog->owed_acks = backlog_take(backlog->acks, of_acks + backlog->owed_acks);
 	backlog->seen_ns = later(now, backlog->seen_ns) - span;
 	if (bps)
-		backlog->seen_ns += (drained - left) * OCTET / bps;
+		backlog->seen_ns += drained * OCTET / bps;
+	return (struct weir_waiting){ .data = data, .acks = acks };
 }
 
-/* Whether a packet is let in. If so, it is added, unless the queue itself has no room for it. */
+/*
+ * Whether a packet is let in. If so, it is added, unless its FIFO has no room
+ * for it.
+ */
 static __always_inline int backlog_admits(struct weir_backlog *backlog,
 					  const struct weir_bound *bound,
 					  const struct weir_arrival *arrival, int is_new)
 {
-	__u64 octets = arrival->octets, limit, larger, total, after, own;
+	struct weir_waiting waiting = backlog_drain(backlog, arrival->now);
+	__u64 total = arrival->is_ack ? waiting.acks : waiting.data;
+	__u64 other = arrival->is_ack ? waiting.data : waiting.acks;
+	__u32 *fifo = arrival->is_ack ? backlog->acks : backlog->data;
+	__u64 octets = arrival->octets, limit, before, after, own;
 	__u32 part = arrival->hash % WEIR_PARTS;
 	int fits;
 
-	backlog_drain(backlog, arrival->now);
 	backlog->bps = bound->bps;
-	total = backlog_octets(backlog);
-	own = backlog->parts[part];
+	own = fifo[part];
 	limit = bound->limit_ns * bound->bps / OCTET;
 	/* A small packet finds room where a full frame does not; a super-packet finds less. */
-	larger = octets > FRAME ? earlier(octets - FRAME, limit / 2) : 0;
-	after = total + larger;
+	before = total + (octets > FRAME ? earlier(octets - FRAME, limit / 2) : 0);
+	after = before + earlier(before, other);
 	limit += 2 * (__u64)spare(octets);
 	fits = after <= limit || (after <= limit + limit / RESERVE &&
-				  (!own || own * backlog_flows(backlog) < total));
+				  (!own || own * backlog_flows(fifo) < total));
 	if (!is_new && !fits)
 		return 0;
 	if (total + octets <= bound->room)
-		backlog->parts[part] += octets;
+		fifo[part] += octets;
 	return 1;
 }
 

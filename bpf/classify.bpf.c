@@ -155,18 +155,20 @@ static __always_inline int may_discover(const struct weir_port *port, struct pac
 	return !p->advertises || is_link_local(&p->target) || owns(port, &p->target);
 }
 
+/* A pair that has sent nothing: on a stack it would take half of it. */
+static const struct weir_tx fresh_tx;
+
 /* Makes an entry for a pair without one, if there is a place for it. */
 static __always_inline struct weir_tx *begin_sending(struct weir_pair *pair, __u32 slot, __u32 most,
 						     __u32 same_tenant)
 {
 	struct weir_places *taken = bpf_map_lookup_elem(&places, &slot);
-	struct weir_tx fresh = {};
 
 	if (!taken || !has_place(taken->tx_made, taken->tx_gone, most, same_tenant))
 		return 0;
 	__sync_fetch_and_add(&taken->tx_made, 1);
 	/* Another CPU may be first: then the second look-up finds its entry. */
-	bpf_map_update_elem(&tx, pair, &fresh, BPF_NOEXIST);
+	bpf_map_update_elem(&tx, pair, &fresh_tx, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&tx, pair);
 }
 
@@ -313,7 +315,7 @@ static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 			__sync_fetch_and_add(&counters->unleased, p->segments);
 			return NO_CLASS;
 		}
-		return is_backlogged(skb, state, own, p->octets, p->segments) ? NO_CLASS : own;
+		return is_backlogged(skb, p, state, own) ? NO_CLASS : own;
 	}
 	forget_backlog(state);
 	stray = is_stray(state);

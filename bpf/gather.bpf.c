@@ -48,9 +48,13 @@ static __always_inline void copy_backlog(struct weir_told_tx *told, const struct
 	if (!told->backlog.bps)
 		return;
 	told->backlog.seen_ns = entry->backlog.seen_ns;
+	told->backlog.owed_data = entry->backlog.owed_data;
+	told->backlog.owed_acks = entry->backlog.owed_acks;
 #pragma clang loop unroll(disable)
-	for (__u32 i = 0; i < WEIR_PARTS; i++)
-		told->backlog.parts[i] = entry->backlog.parts[i];
+	for (__u32 i = 0; i < WEIR_PARTS; i++) {
+		told->backlog.data[i] = entry->backlog.data[i];
+		told->backlog.acks[i] = entry->backlog.acks[i];
+	}
 }
 
 static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,

@@ -205,9 +205,12 @@ _Static_assert(sizeof(struct weir_port_counters) == 168, "intf.rs expects 128");
 struct weir_backlog {
 	__u64 seen_ns;		 /* what has drained by then is taken off */
 	__u64 bps;		 /* the ceiling of its class since then; 0: nothing waits */
-	__u32 parts[WEIR_PARTS]; /* octets that wait, by flows */
+	__u32 data[WEIR_PARTS];	 /* octets that wait, by flows */
+	__u32 acks[WEIR_PARTS];	 /* the same of acknowledgements, which wait beside the data */
+	__u32 owed_data;	 /* have drained and were not taken from a flow yet */
+	__u32 owed_acks;
 };
-_Static_assert(sizeof(struct weir_backlog) == 80, "core/src/backlog.rs expects 80");
+_Static_assert(sizeof(struct weir_backlog) == 152, "core/src/backlog.rs expects 152");
 
 /*
  * A pair whose source is here. Created and written by the kernel side, by
@@ -227,7 +230,7 @@ struct weir_tx {
 	__u64 stray_ns;	  /* since when it sends without a class; 0: it has one */
 	struct weir_backlog backlog;
 };
-_Static_assert(sizeof(struct weir_tx) == 144, "intf.rs expects 144");
+_Static_assert(sizeof(struct weir_tx) == 216, "intf.rs expects 216");
 
 /* Which marks of a pair its guest need not see (see marks.h). Written under the pair's lock. */
 struct weir_spared {

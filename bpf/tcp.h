@@ -12,7 +12,9 @@
 #define DSCP_LOWER_EFFORT 0x04 /* codepoint 1 (RFC 8622) */
 #define IP6_TOS_SHIFT 4 /* within the second octet of the header */
 #define TCP_FLAGS 13	/* their offset */
+#define TCP_FIN 0x01
 #define TCP_SYN 0x02
+#define TCP_RST 0x04
 #define TCP_ACK 0x10
 #define TCP_ECE 0x40
 #define TCP_CWR 0x80

@@ -100,7 +100,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 648);
+const _: () = assert!(size_of::<Told<Tx>>() == 224 && size_of::<Told<Rx>>() == 648);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -295,7 +295,7 @@ shared!(
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 144, {
+    Tx, 216, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -318,11 +318,15 @@ shared!(
         /// Time up to which drained octets are subtracted from its queue, on the kernel's monotonic
         /// clock.
         seen_ns: u64,
-        /// Ceiling of its class since then; 0 if nothing waits. Gather copies the two fields beside
-        /// it only if it is not 0.
+        /// Ceiling of its class since then; 0 if nothing waits. Gather copies the fields of its
+        /// queue beside it only if it is not 0.
         bps: u64,
-        /// Octets that wait in its queue, by flows.
-        parts: [u32; PARTS],
+        /// Octets of data that wait in its queue, by flows.
+        data: [u32; PARTS],
+        /// Octets of acknowledgements that wait beside the data, by flows.
+        acks: [u32; PARTS],
+        /// Octets of both that have drained and were not taken from a flow yet.
+        owed: [u32; 2],
     }
 );
 shared!(
@@ -437,7 +441,7 @@ impl Tx {
         if self.bps == 0 {
             return None;
         }
-        let backlog = Backlog::held(self.seen_ns, self.bps, self.parts);
+        let backlog = Backlog::held(self.seen_ns, self.bps, [self.data, self.acks], self.owed);
         backlog.waiting(now_ns).checked_sub(ahead).filter(|octets| *octets > 0)
     }
 }

@@ -24,7 +24,7 @@ fn to_octets(input: &Input) -> Vec<u8> {
     let words = [bound.bps, bound.limit_ns, bound.room, arrival.now];
     octets.extend(words.into_iter().flat_map(u64::to_ne_bytes));
     octets.extend([arrival.octets, arrival.hash].into_iter().flat_map(u32::to_ne_bytes));
-    octets.extend(u64::from(*is_new).to_ne_bytes());
+    octets.extend([arrival.is_ack, *is_new].into_iter().map(u64::from).flat_map(u64::to_ne_bytes));
     octets
 }
 
@@ -72,7 +72,8 @@ impl Traffic {
             _ => self.now += random.below(span * 4 / 3 + 1),
         }
         let hash = (random.below(self.flows) as u32).wrapping_mul(0x9e37_79b9);
-        Arrival { now: self.now, octets: octets as u32, hash }
+        let is_ack = octets < 100 || self.random.below(self.flows) == 0;
+        Arrival { now: self.now, octets: octets as u32, hash, is_ack }
     }
 }
 

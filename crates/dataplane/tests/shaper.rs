@@ -1,6 +1,6 @@
 //! The shaper against a real kernel: what it sets is what is there, and is undone.
 
-use crate::frame::{Packet, packet, tcp, udp};
+use crate::frame::acknowledgements;
 use crate::shaper_world::*;
 use std::time::{Duration, Instant};
 use weir_core::classes::Overbooked;
@@ -449,17 +449,10 @@ fn our_messages_make_the_kernel_hold_what_those_of_tc_do() {
     assert_eq!(redirects, [(lo.index, b"0123456789abcdef".to_vec())]);
 }
 
-/// A TCP segment with these flags; its payload is empty if it is not given.
-fn segment(src: &str, dst: &str, flags: u8, payload: usize) -> Packet {
-    let mut segment = packet(src, dst, 6, tcp(payload));
-    segment.body[13] = flags;
-    segment
-}
-
 #[test]
 fn only_acknowledgements_and_what_is_as_small_pass_a_pairs_data() {
-    const ACK: u8 = 0x10;
-    const MARKED: u8 = 0xc0;
+    const V4: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+    const V6: [&str; 2] = ["fd00::1", "fd00::2"];
     two_ports();
     let guest = link::get(&mut Socket::open().unwrap(), "pa-vm").unwrap().unwrap().device;
     let mut port = std::fs::File::from(weir_dataplane::frames::open(guest.index).unwrap());
@@ -476,25 +469,7 @@ fn only_acknowledgements_and_what_is_as_small_pass_a_pairs_data() {
         let count = |minor: u32| all.iter().find(|c| c.id == queue | minor).unwrap();
         (count(1).stats.packets, count(2).stats.packets)
     };
-    let (v4, v6) = (("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2"));
-    let fragment = Packet { fragment: 0x2000, ..segment(v4.0, v4.1, ACK, 0) };
-    let later = Packet { fragment: 0x0004, ..segment(v4.0, v4.1, ACK, 0) };
-    let frames = [
-        ("acknowledges", true, segment(v4.0, v4.1, ACK, 0)),
-        ("in IPv6", true, segment(v6.0, v6.1, ACK, 0)),
-        ("echoes marks", true, segment(v4.0, v4.1, ACK | MARKED, 0)),
-        ("is as small", true, segment(v4.0, v4.1, ACK | 8, 40)),
-        ("begins", false, segment(v4.0, v4.1, 2, 0)),
-        ("begins, the answer", false, segment(v4.0, v4.1, ACK | 2, 0)),
-        ("ends", false, segment(v4.0, v4.1, ACK | 1, 0)),
-        ("resets", false, segment(v6.0, v6.1, ACK | 4, 0)),
-        ("is data", false, segment(v4.0, v4.1, ACK, 200)),
-        ("is data in IPv6", false, segment(v6.0, v6.1, ACK, 200)),
-        ("is a fragment", false, fragment),
-        ("is a later fragment", false, later),
-        ("is UDP", false, packet(v4.0, v4.1, 17, udp(9, 30))),
-    ];
-    for (name, is_ack, frame) in frames {
+    for (name, is_ack, frame) in acknowledgements(V4, V6) {
         let (data, acks) = counts();
         std::io::Write::write_all(&mut port, &frame.octets()).unwrap();
         let wanted = (data + u64::from(!is_ack), acks + u64::from(is_ack));

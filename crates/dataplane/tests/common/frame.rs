@@ -133,3 +133,37 @@ pub(crate) fn discovery(kind: u8, target: &str) -> Vec<u8> {
     body.extend(target.parse::<Ipv6Addr>().unwrap().octets());
     body
 }
+
+/// A TCP segment with these flags; its payload is empty if it is not given.
+fn segment([src, dst]: [&str; 2], flags: u8, payload: usize) -> Packet {
+    let mut segment = packet(src, dst, 6, tcp(payload));
+    segment.body[13] = flags;
+    segment
+}
+
+/// Packets between two addresses of each version, with what each does, and whether it waits with
+/// the acknowledgements of its pair.
+pub fn acknowledgements(v4: [&str; 2], v6: [&str; 2]) -> Vec<(&'static str, bool, Packet)> {
+    const ACK: u8 = 0x10;
+    const MARKED: u8 = 0xc0;
+    // Octets of the longest that count: 127 of the IP packet, and of what follows IPv6's header.
+    const MOST: [usize; 2] = [127 - 20 - 32, 127 - 32];
+    let fragment = Packet { fragment: 0x2000, ..segment(v4, ACK, 0) };
+    let later = Packet { fragment: 0x0004, ..segment(v4, ACK, 0) };
+    vec![
+        ("acknowledges", true, segment(v4, ACK, 0)),
+        ("acknowledges in IPv6", true, segment(v6, ACK, 0)),
+        ("echoes marks", true, segment(v4, ACK | MARKED, 0)),
+        ("is as small", true, segment(v4, ACK | 8, MOST[0])),
+        ("is as small in IPv6", true, segment(v6, ACK | 8, MOST[1])),
+        ("begins", false, segment(v4, 2, 0)),
+        ("begins, the answer", false, segment(v4, ACK | 2, 0)),
+        ("ends", false, segment(v4, ACK | 1, 0)),
+        ("resets", false, segment(v6, ACK | 4, 0)),
+        ("is data", false, segment(v4, ACK, MOST[0] + 1)),
+        ("is data in IPv6", false, segment(v6, ACK, MOST[1] + 1)),
+        ("is a fragment", false, fragment),
+        ("is a later fragment", false, later),
+        ("is UDP", false, packet(v4[0], v4[1], 17, udp(9, 30))),
+    ]
+}

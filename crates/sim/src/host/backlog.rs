@@ -42,7 +42,8 @@ pub(super) struct Backlog {
 
 impl Backlog {
     /// Whether the queue is too long for a packet; if not, the packet waits, too.
-    pub(super) fn is_long(&mut self, (now, size, hash): (u64, u32, u32), class: &Class) -> bool {
+    pub(super) fn is_long(&mut self, arrival: &Arrival, class: &Class) -> bool {
+        let now = arrival.now;
         let since = *self.since.get_or_insert(now);
         let Some(longest) = class.wait else {
             self.law = Law::default();
@@ -55,7 +56,7 @@ impl Backlog {
             limit_ns: longest + ahead,
             room: QUEUE + ahead * class.ceil / OCTET,
         };
-        !self.law.admits(&bound, &Arrival { now, octets: size, hash }, now - since < YOUTH)
+        !self.law.admits(&bound, arrival, now - since < YOUTH)
     }
 }
 
@@ -73,7 +74,8 @@ mod tests {
 
     /// How many of so many frames are let in at once.
     fn let_in(backlog: &mut Backlog, now: u64, n: usize, class: &Class) -> usize {
-        (0..n).filter(|_| !backlog.is_long((now, FRAME as u32, 1), class)).count()
+        let arrival = Arrival { now, octets: FRAME as u32, hash: 1, is_ack: false };
+        (0..n).filter(|_| !backlog.is_long(&arrival, class)).count()
     }
 
     #[test]

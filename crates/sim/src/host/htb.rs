@@ -16,6 +16,7 @@
 
 use super::backlog::Backlog;
 use super::queue::Queue;
+use weir_core::backlog::Arrival;
 use weir_units::SortedSet;
 
 /// A debt is never longer than this, in ns.
@@ -218,27 +219,11 @@ impl Htb {
         gone
     }
 
-    /// Queues a packet of `size` octets of the flow with this hash; whether there was room.
-    pub(crate) fn push(&mut self, now: u64, leaf: u32, id: u32, what: (u16, u32)) -> bool {
-        self.put(now, leaf, id, what, false)
-    }
-
-    /// Queues an acknowledgement, which waits beside the data.
-    pub(crate) fn push_ack(&mut self, now: u64, leaf: u32, id: u32, what: (u16, u32)) -> bool {
-        self.put(now, leaf, id, what, true)
-    }
-
-    fn put(
-        &mut self,
-        now: u64,
-        number: u32,
-        id: u32,
-        (size, hash): (u16, u32),
-        is_ack: bool,
-    ) -> bool {
+    /// Queues packet `id` of a class; whether it was let in and there was room.
+    pub(crate) fn push(&mut self, number: u32, id: u32, packet: &Arrival) -> bool {
         let leaf = &mut self.leaves[number as usize];
-        let is_long = leaf.backlog.is_long((now, size.into(), hash), &leaf.bucket.class);
-        let is_in = !is_long && leaf.queue.push((id, size), is_ack);
+        let is_in = !leaf.backlog.is_long(packet, &leaf.bucket.class)
+            && leaf.queue.push((id, packet.octets as u16), packet.is_ack);
         if is_in {
             self.backlogged.insert((leaf.vm, number));
         } else {

@@ -28,6 +28,7 @@ use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, CLASS, ECT, Kind, Packet};
 use crate::tcp::NEVER;
+use weir_core::backlog::Arrival;
 use weir_core::host::{Direction, Input};
 use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
@@ -208,12 +209,13 @@ impl Shim {
         let pair = &mut self.pairs[number as usize];
         let host = &mut self.hosts[from as usize];
         let is_in = host.queue_of(net.now, pair, packet.size).is_some_and(|leaf| {
-            let is_own = pair.sending.leaf == Some(leaf);
-            let what = (packet.size, backlog::hash(&packet));
-            if is_own && packet.kind == Kind::Ack {
-                return host.htb.push_ack(net.now, leaf, id, what);
-            }
-            host.htb.push(net.now, leaf, id, what)
+            let arrival = Arrival {
+                now: net.now,
+                octets: packet.size.into(),
+                hash: backlog::hash(&packet),
+                is_ack: pair.sending.leaf == Some(leaf) && packet.kind == Kind::Ack,
+            };
+            host.htb.push(leaf, id, &arrival)
         });
         if !is_in {
             return net.drop(id);

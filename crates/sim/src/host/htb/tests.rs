@@ -15,6 +15,11 @@ fn class(rate: u64, ceil: u64) -> Class {
     Class { rate, ceil, burst: lead(rate), cburst: lead(ceil), quantum: FRAME.into(), wait: None }
 }
 
+/// Queues a packet of data of one flow.
+fn push(htb: &mut Htb, now: u64, leaf: u32, id: u32, size: u16) -> bool {
+    htb.push(leaf, id, &Arrival { now, octets: size.into(), hash: 0, is_ack: false })
+}
+
 fn burst(class: &Class) -> u64 {
     (class.cburst as u64 * class.ceil / 8 / SECOND)
         .max(class.burst as u64 * class.rate / 8 / SECOND)
@@ -30,15 +35,13 @@ fn saturate_with(mut htb: Htb, leaves: &[(u32, Class)], until: u64) -> Vec<u64> 
     let ids: Vec<u32> = leaves.iter().map(|(vm, class)| htb.add(0, *vm, *class)).collect();
     let mut sent = vec![0; leaves.len()];
     for (leaf, id) in ids.iter().enumerate() {
-        assert!(
-            htb.push(0, *id, leaf as u32, (FRAME, 0)) && htb.push(0, *id, leaf as u32, (FRAME, 0))
-        );
+        assert!((0..2).all(|_| push(&mut htb, 0, *id, leaf as u32, FRAME)));
     }
     let mut now = 0;
     while now < until {
         while let Some(leaf) = htb.pop(now) {
             sent[leaf as usize] += u64::from(FRAME);
-            assert!(htb.push(now, ids[leaf as usize], leaf, (FRAME, 0)));
+            assert!(push(&mut htb, now, ids[leaf as usize], leaf, FRAME));
         }
         let next = htb.next_at().expect("something waits");
         assert!(next > now, "what could go at {next} went at {now}");
@@ -65,7 +68,7 @@ fn a_queue_is_bounded_and_what_is_in_it_is_lost_with_it() {
     let slow = class(64_000, 64_000);
     let mut htb = Htb::new(slow, &[slow], 0);
     let leaf = htb.add(0, 0, slow);
-    let room = (0..).take_while(|id| htb.push(0, leaf, *id, (1514, 0))).count();
+    let room = (0..).take_while(|id| push(&mut htb, 0, leaf, *id, FRAME)).count();
     assert_eq!(room, 128 * 1024 / 1514);
     assert_eq!(htb.pop(0), Some(0), "in order");
     assert_eq!(htb.remove(leaf).collect::<Vec<_>>(), (1..room as u32).collect::<Vec<_>>());
@@ -87,7 +90,7 @@ fn a_flood_waits_for_no_longer_than_is_said_and_loses_nothing_of_its_rate() {
             waits.push(now - sent[htb.pop(now).expect("it is time") as usize]);
         }
         now = at;
-        if htb.push(at, leaf, sent.len() as u32, (FRAME, 0)) {
+        if push(&mut htb, at, leaf, sent.len() as u32, FRAME) {
             sent.push(at);
         }
     }
@@ -105,12 +108,11 @@ fn a_queue_used_again_is_empty_also_by_its_clock() {
     let leaf = htb.add(0, 0, slow);
     // No longer new, and idle for seconds.
     let age = |htb: &mut Htb, from: u64| {
-        assert!(htb.push(from, leaf, 0, (FRAME, 0)) && htb.pop(from).is_some());
+        assert!(push(htb, from, leaf, 0, FRAME) && htb.pop(from).is_some());
         from + 10_000_000_000
     };
     // Two are sent ahead, seven last 242 ms, and one finds only those.
-    let room =
-        |htb: &mut Htb, now| (0..100).filter(|id| htb.push(now, leaf, *id, (FRAME, 0))).count();
+    let room = |htb: &mut Htb, now| (0..100).filter(|id| push(htb, now, leaf, *id, FRAME)).count();
     let now = age(&mut htb, 0);
     assert_eq!((room(&mut htb, now), htb.drops), (10, 90));
     assert_eq!(htb.remove(leaf).count(), 10);
@@ -124,7 +126,7 @@ fn a_debt_is_a_time_and_outlives_a_raise() {
     let slow = Class { burst: 0, cburst: 0, ..class(1_000_000, 1_000_000) };
     let mut htb = Htb::new(class(100_000_000, 100_000_000), &[slow], 0);
     let leaf = htb.add(0, 0, slow);
-    assert!(htb.push(0, leaf, 7, (1250, 0)) && htb.push(0, leaf, 8, (1250, 0)));
+    assert!(push(&mut htb, 0, leaf, 7, 1250) && push(&mut htb, 0, leaf, 8, 1250));
     assert_eq!(htb.pop(0), Some(7));
     // 1250 octets at 1 Mb/s: 10 ms.
     assert_eq!(htb.next_at(), Some(10_000_000));
