@@ -36,21 +36,6 @@ struct weir_arrival {
 	__u64 is_ack; /* it waits with the acknowledgements */
 };
 
-/* Octets that wait in the pair's two FIFOs. */
-struct weir_waiting {
-	__u64 data;
-	__u64 acks;
-};
-
-static __always_inline __u64 backlog_octets(const __u32 *fifo)
-{
-	__u64 sum = 0;
-
-	EACH_PART(i)
-		sum += fifo[i];
-	return sum;
-}
-
 /*
  * Number of waiting flows. Without a branch, so that the verifier visits one
  * way and not one per number; the compiler would make a branch of it if it saw
@@ -88,36 +73,38 @@ static __always_inline __u64 backlog_take(__u32 *fifo, __u64 left)
 	return left;
 }
 
-/* Subtracts what has drained since the last packet. Returns what waits. */
-static __always_inline struct weir_waiting backlog_drain(struct weir_backlog *backlog, __u64 now)
+/* Subtracts what has drained since the last packet. */
+static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 now)
 {
 	__u64 span = now > backlog->seen_ns ? earlier(now - backlog->seen_ns, PAUSE_MOST_NS) : 0;
-	__u64 data = backlog_octets(backlog->data) - backlog->owed_data;
-	__u64 acks = backlog_octets(backlog->acks) - backlog->owed_acks;
-	__u64 bps = backlog->bps, total = data + acks;
-	__u64 drained = bps ? span * bps / OCTET : total;
-	__u64 of_acks;
+	__u64 data = backlog->data_waits, acks = backlog->acks_wait, bps = backlog->bps;
+	__u64 drained = bps ? span * bps / OCTET : data + acks;
+	__u64 of_acks, of_data;
 
-	if (drained >= total) {
-		EACH_PART(i) {
-			backlog->data[i] = 0;
-			backlog->acks[i] = 0;
+	if (drained >= data + acks) {
+		if (data + acks) {
+			EACH_PART(i) {
+				backlog->data[i] = 0;
+				backlog->acks[i] = 0;
+			}
 		}
-		backlog->owed_data = 0;
-		backlog->owed_acks = 0;
+		backlog->data_waits = 0;
+		backlog->acks_wait = 0;
+		backlog->data_owed = 0;
+		backlog->acks_owed = 0;
 		backlog->seen_ns = now;
-		return (struct weir_waiting){};
+		return;
 	}
 	/* Half each; what one does not need is the other's. */
 	of_acks = earlier(acks, later(drained / 2, drained > data ? drained - data : 0));
-	data -= drained - of_acks;
-	acks -= of_acks;
-	backlog->owed_data = backlog_take(backlog->data, drained - of_acks + backlog->owed_data);
-	backlog->owed_acks = backlog_take(backlog->acks, of_acks + backlog->owed_acks);
+	of_data = drained - of_acks;
+	backlog->data_waits = data - of_data;
+	backlog->acks_wait = acks - of_acks;
+	backlog->data_owed = backlog_take(backlog->data, of_data + backlog->data_owed);
+	backlog->acks_owed = backlog_take(backlog->acks, of_acks + backlog->acks_owed);
 	backlog->seen_ns = later(now, backlog->seen_ns) - span;
 	if (bps)
 		backlog->seen_ns += drained * OCTET / bps;
-	return (struct weir_waiting){ .data = data, .acks = acks };
 }
 
 /*
@@ -128,15 +115,15 @@ static __always_inline int backlog_admits(struct weir_backlog *backlog,
 					  const struct weir_bound *bound,
 					  const struct weir_arrival *arrival, int is_new)
 {
-	struct weir_waiting waiting = backlog_drain(backlog, arrival->now);
-	__u64 total = arrival->is_ack ? waiting.acks : waiting.data;
-	__u64 other = arrival->is_ack ? waiting.data : waiting.acks;
 	__u32 *fifo = arrival->is_ack ? backlog->acks : backlog->data;
-	__u64 octets = arrival->octets, limit, before, after, own;
+	__u64 octets = arrival->octets, limit, before, after, own, total, other;
 	__u32 part = arrival->hash % WEIR_PARTS;
 	int fits;
 
+	backlog_drain(backlog, arrival->now);
 	backlog->bps = bound->bps;
+	total = arrival->is_ack ? backlog->acks_wait : backlog->data_waits;
+	other = arrival->is_ack ? backlog->data_waits : backlog->acks_wait;
 	own = fifo[part];
 	limit = bound->limit_ns * bound->bps / OCTET;
 	/* A small packet finds room where a full frame does not; a super-packet finds less. */
@@ -147,8 +134,13 @@ static __always_inline int backlog_admits(struct weir_backlog *backlog,
 				  (!own || own * backlog_flows(fifo) < total));
 	if (!is_new && !fits)
 		return 0;
-	if (total + octets <= bound->room)
-		fifo[part] += octets;
+	if (total + octets > bound->room)
+		return 1;
+	fifo[part] += octets;
+	if (arrival->is_ack)
+		backlog->acks_wait += octets;
+	else
+		backlog->data_waits += octets;
 	return 1;
 }
 

@@ -48,8 +48,10 @@ static __always_inline void copy_backlog(struct weir_told_tx *told, const struct
 	if (!told->backlog.bps)
 		return;
 	told->backlog.seen_ns = entry->backlog.seen_ns;
-	told->backlog.owed_data = entry->backlog.owed_data;
-	told->backlog.owed_acks = entry->backlog.owed_acks;
+	told->backlog.data_waits = entry->backlog.data_waits;
+	told->backlog.acks_wait = entry->backlog.acks_wait;
+	told->backlog.data_owed = entry->backlog.data_owed;
+	told->backlog.acks_owed = entry->backlog.acks_owed;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < WEIR_PARTS; i++) {
 		told->backlog.data[i] = entry->backlog.data[i];

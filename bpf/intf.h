@@ -207,10 +207,12 @@ struct weir_backlog {
 	__u64 bps;		 /* the ceiling of its class since then; 0: nothing waits */
 	__u32 data[WEIR_PARTS];	 /* octets that wait, by flows */
 	__u32 acks[WEIR_PARTS];	 /* the same of acknowledgements, which wait beside the data */
-	__u32 owed_data;	 /* have drained and were not taken from a flow yet */
-	__u32 owed_acks;
+	__u32 data_waits;	 /* their sums, less what is owed */
+	__u32 acks_wait;
+	__u32 data_owed; /* has drained and was not taken from a flow yet */
+	__u32 acks_owed;
 };
-_Static_assert(sizeof(struct weir_backlog) == 152, "core/src/backlog.rs expects 152");
+_Static_assert(sizeof(struct weir_backlog) == 160, "core/src/backlog.rs expects 160");
 
 /*
  * A pair whose source is here. Created and written by the kernel side, by
@@ -230,7 +232,7 @@ struct weir_tx {
 	__u64 stray_ns;	  /* since when it sends without a class; 0: it has one */
 	struct weir_backlog backlog;
 };
-_Static_assert(sizeof(struct weir_tx) == 216, "intf.rs expects 216");
+_Static_assert(sizeof(struct weir_tx) == 224, "intf.rs expects 224");
 
 /* Which marks of a pair its guest need not see (see marks.h). Written under the pair's lock. */
 struct weir_spared {

@@ -77,7 +77,9 @@ pub struct Backlog {
     bps: u64,
     data: Fifo,
     acks: Fifo,
-    /// Octets of each FIFO that have drained and were not taken from a flow yet.
+    /// Octets of each FIFO that wait: data and acknowledgements.
+    waits: [u32; 2],
+    /// Octets of each that have drained and were not taken from a flow yet.
     owed: [u32; 2],
 }
 
@@ -85,18 +87,16 @@ const _: () = assert!(size_of::<Backlog>() == Backlog::OCTETS);
 
 impl Backlog {
     /// Its size.
-    pub const OCTETS: usize = 24 + 8 * PARTS;
+    pub const OCTETS: usize = 32 + 8 * PARTS;
 
     /// Whether a packet is let in. If it is, it waits, too, unless the queue itself has no room for
     /// it. A pair that `is_new` waits for its floor: everything is let in.
     pub fn admits(&mut self, bound: &Bound, arrival: &Arrival, is_new: bool) -> bool {
-        let [data, acks] = self.drain(arrival.now);
+        self.drain(arrival.now);
         self.bps = bound.bps;
-        let (fifo, total, other) = if arrival.is_ack {
-            (&mut self.acks, acks, data)
-        } else {
-            (&mut self.data, data, acks)
-        };
+        let which = usize::from(arrival.is_ack);
+        let [total, other] = [self.waits[which], self.waits[1 - which]].map(u64::from);
+        let fifo = if arrival.is_ack { &mut self.acks } else { &mut self.data };
         let part = arrival.hash as usize % PARTS;
         let own = u64::from(fifo[part]);
         let octets = u64::from(arrival.octets);
@@ -112,68 +112,63 @@ impl Backlog {
         }
         if total + octets <= bound.room {
             fifo[part] += arrival.octets;
+            self.waits[which] += arrival.octets;
         }
         true
     }
 
-    /// What the kernel holds: when it last looked, the ceiling since then, octets by flows of each
-    /// FIFO, and those that are owed.
+    /// What the kernel holds: when it last looked, the ceiling since then, and octets of data and of
+    /// acknowledgements: by flows, that wait, and that are owed.
     pub const fn held(
         seen: u64,
         bps: u64,
         [data, acks]: [[u32; PARTS]; 2],
+        waits: [u32; 2],
         owed: [u32; 2],
     ) -> Self {
-        Self { seen, bps, data, acks, owed }
+        Self { seen, bps, data, acks, waits, owed }
     }
 
     /// Octets that wait at `now`, nanoseconds.
     pub fn waiting(mut self, now: u64) -> u64 {
-        self.drain(now).iter().sum()
+        self.drain(now);
+        self.octets()
     }
 
     /// Octets that waited when the last packet came, with it.
     pub fn octets(&self) -> u64 {
-        self.waits().iter().sum()
-    }
-
-    /// The same of data and of acknowledgements.
-    fn waits(&self) -> [u64; 2] {
-        let octets = |fifo: &Fifo, owed: u32| {
-            fifo.iter().map(|part| u64::from(*part)).sum::<u64>() - u64::from(owed)
-        };
-        [octets(&self.data, self.owed[0]), octets(&self.acks, self.owed[1])]
+        self.waits.into_iter().map(u64::from).sum()
     }
 
     /// As the kernel holds it.
     pub fn to_octets(&self) -> [u8; Self::OCTETS] {
-        let words = [self.seen, self.bps].into_iter().flat_map(u64::to_ne_bytes);
-        let octets = words.chain(
-            self.data.into_iter().chain(self.acks).chain(self.owed).flat_map(u32::to_ne_bytes),
-        );
+        let Self { seen, bps, data, acks, waits, owed } = *self;
+        let halves = data.into_iter().chain(acks).chain(waits).chain(owed);
+        let octets = [seen, bps].into_iter().flat_map(u64::to_ne_bytes);
         let mut all = [0; Self::OCTETS];
-        all.iter_mut().zip(octets).for_each(|(to, from)| *to = from);
+        all.iter_mut()
+            .zip(octets.chain(halves.flat_map(u32::to_ne_bytes)))
+            .for_each(|(to, from)| *to = from);
         all
     }
 
-    /// Takes off what has drained since it was last looked at. Returns what waits: data and
-    /// acknowledgements.
-    fn drain(&mut self, now: u64) -> [u64; 2] {
+    /// Takes off what has drained since it was last looked at.
+    fn drain(&mut self, now: u64) {
         let span = now.saturating_sub(self.seen).min(PAUSE_MOST);
-        let [data, acks] = self.waits();
+        let [data, acks] = self.waits.map(u64::from);
         let total = data + acks;
         let drained = if self.bps == 0 { total } else { span * self.bps / OCTET };
         if drained >= total {
             *self = Self { seen: now, bps: self.bps, ..Self::default() };
-            return [0, 0];
+            return;
         }
         // Half each; what one does not need is the other's.
         let of_acks = acks.min((drained / 2).max(drained.saturating_sub(data)));
         let of_data = drained - of_acks;
+        self.waits = [data - of_data, acks - of_acks].map(|octets| octets as u32);
         self.owed[0] = take(&mut self.data, of_data + u64::from(self.owed[0]));
         self.owed[1] = take(&mut self.acks, of_acks + u64::from(self.owed[1]));
         self.seen = now.max(self.seen) - span + drained * OCTET / self.bps;
-        [data - of_data, acks - of_acks]
     }
 }
 
@@ -322,8 +317,8 @@ mod tests {
         let at = |ms: u64| queue.0.waiting(ms * MS);
         assert_eq!([1, 2, 11].map(at), [12 * 1514, 12 * 1514 - 1250, 12 * 1514 - 12_500]);
         assert_eq!([16, 1000].map(at), [0, 0]);
-        let Backlog { seen, bps, data, acks, owed } = queue.0;
-        assert_eq!(Backlog::held(seen, bps, [data, acks], owed), queue.0);
+        let Backlog { seen, bps, data, acks, waits, owed } = queue.0;
+        assert_eq!(Backlog::held(seen, bps, [data, acks], waits, owed), queue.0);
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 224 && size_of::<Told<Rx>>() == 648);
+const _: () = assert!(size_of::<Told<Tx>>() == 232 && size_of::<Told<Rx>>() == 648);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -295,7 +295,7 @@ shared!(
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 216, {
+    Tx, 224, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -325,6 +325,8 @@ shared!(
         data: [u32; PARTS],
         /// Octets of acknowledgements that wait beside the data, by flows.
         acks: [u32; PARTS],
+        /// Octets of both that wait.
+        waits: [u32; 2],
         /// Octets of both that have drained and were not taken from a flow yet.
         owed: [u32; 2],
     }
@@ -441,7 +443,8 @@ impl Tx {
         if self.bps == 0 {
             return None;
         }
-        let backlog = Backlog::held(self.seen_ns, self.bps, [self.data, self.acks], self.owed);
+        let backlog =
+            Backlog::held(self.seen_ns, self.bps, [self.data, self.acks], self.waits, self.owed);
         backlog.waiting(now_ns).checked_sub(ahead).filter(|octets| *octets > 0)
     }
 }
