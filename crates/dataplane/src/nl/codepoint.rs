@@ -5,6 +5,7 @@
 //! that exists is replaced in one step: each packet meets the old one or the new one.
 
 use super::attr::Value;
+use super::keys::{Key, Protocol, TCA_U32_CLASSID, TCA_U32_SEL, info, selector};
 use super::message::Verb;
 use super::tc::{Fixed, TCA_KIND, TCA_OPTIONS};
 use super::{Batch, Device, Error, Object, Socket};
@@ -20,10 +21,6 @@ pub const BEFORE: u16 = 5;
 /// A preference between those of code points and the one for all other packets: a filter there meets
 /// only packets that no filter of a code point matched.
 pub const BETWEEN: u16 = 50;
-const ETH_P_ALL: u16 = 3;
-const TCA_U32_CLASSID: u16 = 1;
-const TCA_U32_SEL: u16 = 5;
-const TC_U32_TERMINAL: u8 = 1;
 /// A filter's number within its preference: this and the code point. Zero is no number.
 const NUMBER: u32 = 0x100;
 
@@ -39,29 +36,21 @@ pub enum Match {
 }
 
 impl Match {
-    const fn preference(self) -> u16 {
+    /// Its preference and protocol.
+    const fn info(self) -> u32 {
         match self {
-            Self::Ip4(_) => IP4,
-            Self::Ip6(_) => IP6,
-            Self::Rest => REST,
+            Self::Ip4(_) => info(IP4, Protocol::Ip4),
+            Self::Ip6(_) => info(IP6, Protocol::Ip6),
+            Self::Rest => info(REST, Protocol::All),
         }
     }
 
-    const fn protocol(self) -> u16 {
-        (match self {
-            Self::Ip4(_) => libc::ETH_P_IP as u16,
-            Self::Ip6(_) => libc::ETH_P_IPV6 as u16,
-            Self::Rest => ETH_P_ALL,
-        })
-        .to_be()
-    }
-
-    /// Mask and value of the first word of the network header.
-    const fn key(self) -> (u32, u32) {
+    /// What the first word of the network header is.
+    const fn key(self) -> Key {
         match self {
-            Self::Ip4(codepoint) => (0x00fc_0000, (codepoint as u32) << 18),
-            Self::Ip6(codepoint) => (0x0fc0_0000, (codepoint as u32) << 22),
-            Self::Rest => (0, 0),
+            Self::Ip4(codepoint) => Key { at: 0, mask: 0x00fc_0000, is: (codepoint as u32) << 18 },
+            Self::Ip6(codepoint) => Key { at: 0, mask: 0x0fc0_0000, is: (codepoint as u32) << 22 },
+            Self::Rest => Key::ANY,
         }
     }
 
@@ -70,17 +59,6 @@ impl Match {
             Self::Ip4(codepoint) | Self::Ip6(codepoint) => NUMBER + codepoint as u32,
             Self::Rest => NUMBER,
         }
-    }
-
-    /// `tc_u32_sel` with one key.
-    fn selector(self) -> [u8; 32] {
-        let mut octets = [0; 32];
-        octets[0] = TC_U32_TERMINAL;
-        octets[2] = 1;
-        let (mask, value) = self.key();
-        octets[16..20].copy_from_slice(&mask.to_be_bytes());
-        octets[20..24].copy_from_slice(&value.to_be_bytes());
-        octets
     }
 }
 
@@ -108,16 +86,15 @@ pub(super) fn parse(payload: &[u8]) -> Option<Entry> {
     if kind != "u32" {
         return other;
     }
-    let selector: Value<'_> = options.find(TCA_U32_SEL)?;
+    let found: Value<'_> = options.find(TCA_U32_SEL)?;
     let number = fixed.handle & 0xfff;
     let matches = number.checked_sub(NUMBER).filter(|n| *n < 64).and_then(|codepoint| {
         let codepoint = codepoint as u8;
         let all = [Match::Ip4(codepoint), Match::Ip6(codepoint), Match::Rest];
         let is_it = |m: &Match| {
-            let info = u32::from(m.preference()) << 16 | u32::from(m.protocol());
             // The kernel counts hits in the same attribute: only the key is ours.
-            let fits = selector.0.get(16..24).is_some_and(|key| key == &m.selector()[16..24]);
-            info == fixed.info && m.number() == number && fits
+            let fits = found.0.get(16..24).is_some_and(|key| key == &selector(&[m.key()])[16..24]);
+            m.info() == fixed.info && m.number() == number && fits
         };
         all.into_iter().find(is_it)
     });
@@ -147,24 +124,16 @@ impl Batch {
         found: Option<u32>,
         class: u32,
     ) {
-        let info = u32::from(matches.preference()) << 16 | u32::from(matches.protocol());
         let handle = found.unwrap_or(matches.number());
-        let fixed = Fixed { index: device.index, handle, parent: qdisc, info };
+        let fixed = Fixed { index: device.index, handle, parent: qdisc, info: matches.info() };
         let verb = if found.is_some() { Verb::Replace } else { Verb::Create };
         let object = Object::Filters(device.clone());
-        self.push(libc::RTM_NEWTFILTER, verb, object, &fixed.octets(), |body| {
-            body.text(TCA_KIND, "u32");
-            body.nest(TCA_OPTIONS, |body| {
-                body.word(TCA_U32_CLASSID, class);
-                body.put(TCA_U32_SEL, &matches.selector());
-            });
-        });
+        self.set_filter(verb, object, &fixed, class, &[matches.key()]);
     }
 
     /// Appends: removes the filter with this handle.
     pub fn delete_codepoint(&mut self, device: &Device, qdisc: u32, matches: Match, handle: u32) {
-        let info = u32::from(matches.preference()) << 16 | u32::from(matches.protocol());
-        let fixed = Fixed { index: device.index, handle, parent: qdisc, info };
+        let fixed = Fixed { index: device.index, handle, parent: qdisc, info: matches.info() };
         let object = Object::Filters(device.clone());
         self.push(libc::RTM_DELTFILTER, Verb::Delete, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "u32");

@@ -15,6 +15,7 @@ pub mod codepoint;
 mod dissect;
 pub mod fq;
 pub mod htb;
+mod keys;
 pub mod link;
 mod message;
 pub(crate) mod pair_queue;

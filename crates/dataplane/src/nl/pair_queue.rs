@@ -11,9 +11,9 @@
 //! Not here  Departure times have one queue for all of a pair.
 
 use super::htb::Class;
+use super::keys::{Key, Protocol, info};
 use super::message::Verb;
-use super::redirect::{TC_U32_TERMINAL, TCA_U32_SEL};
-use super::tc::{Fixed, TCA_KIND, TCA_OPTIONS};
+use super::tc::Fixed;
 use super::{Batch, Device, Handle, Object};
 use weir_units::Bytes;
 
@@ -21,23 +21,12 @@ use weir_units::Bytes;
 pub(crate) const DATA: u32 = 1;
 pub(crate) const ACKS: u32 = 2;
 
-const TCA_U32_CLASSID: u16 = 1;
-const ETH_P_IP: u16 = 0x0800;
-const ETH_P_IPV6: u16 = 0x86dd;
-
 /// More than any link carries, octets per second.
 const NO_LIMIT: u64 = 1_000_000_000_000;
 /// A millisecond.
 const BURST_TICKS: u32 = 15_625;
 /// Octets of a turn: a full frame.
 const TURN: u32 = 1514;
-
-/// A word of a packet, from this octet of the IP header on: what it is under a mask.
-struct Key {
-    at: u32,
-    mask: u32,
-    is: u32,
-}
 
 /// TCP with ACK and without SYN, FIN and RST, in less than 128 octets: an acknowledgement, or as
 /// small. Without IP options and fragments.
@@ -52,19 +41,6 @@ const IP6: [Key; 2] = [
     Key { at: 4, mask: 0xff80_ff00, is: 0x0000_0600 },
     Key { at: 52, mask: 0x0017_0000, is: 0x0010_0000 },
 ];
-
-/// `tc_u32_sel` with these keys.
-fn selector(keys: &[Key]) -> Vec<u8> {
-    let mut octets = vec![TC_U32_TERMINAL, 0, keys.len() as u8, 0];
-    octets.extend([0; 12]);
-    for key in keys {
-        octets.extend(key.mask.to_be_bytes());
-        octets.extend(key.is.to_be_bytes());
-        octets.extend(key.at.to_ne_bytes());
-        octets.extend([0; 4]);
-    }
-    octets
-}
 
 impl Batch {
     /// Appends: the queue of class `parent`, which must have none but the kernel's own. `handle` is the
@@ -91,28 +67,15 @@ impl Batch {
             self.set_class(device, Verb::Create, handle, id, &class);
             self.set_bfifo(device, id, fifo, limit);
         }
-        self.add_filter(device, handle, (1, ETH_P_IP), &IP4);
-        self.add_filter(device, handle, (2, ETH_P_IPV6), &IP6);
+        self.add_filter(device, handle, info(1, Protocol::Ip4), &IP4);
+        self.add_filter(device, handle, info(2, Protocol::Ip6), &IP6);
     }
 
-    fn add_filter(
-        &mut self,
-        device: &Device,
-        queue: u32,
-        (preference, protocol): (u32, u16),
-        keys: &[Key],
-    ) {
-        let info = preference << 16 | u32::from(protocol.to_be());
+    fn add_filter(&mut self, device: &Device, queue: u32, info: u32, keys: &[Key]) {
         let fixed = Fixed { index: device.index, handle: 0, parent: queue, info };
         let what = format!("filter of the queue {} of {device}", Handle(queue)).into();
         let object = Object::Named { what, needs: Some("u32 filters (CONFIG_NET_CLS_U32)") };
-        self.push(libc::RTM_NEWTFILTER, Verb::Create, object, &fixed.octets(), |body| {
-            body.text(TCA_KIND, "u32");
-            body.nest(TCA_OPTIONS, |body| {
-                body.put(TCA_U32_CLASSID, &(queue | ACKS).to_ne_bytes());
-                body.put(TCA_U32_SEL, &selector(keys));
-            });
-        });
+        self.set_filter(Verb::Create, object, &fixed, queue | ACKS, keys);
     }
 }
 
@@ -133,7 +96,7 @@ mod tests {
         .concat();
         let mut batch = Batch::new();
         let device = Device { name: "va".into(), index: 2 };
-        batch.add_filter(&device, 0x10_0000, (2, ETH_P_IPV6), &IP6);
+        batch.add_filter(&device, 0x10_0000, info(2, Protocol::Ip6), &IP6);
         assert_eq!(batch.octets()[16 + 20..], expected);
     }
 }

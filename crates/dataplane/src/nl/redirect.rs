@@ -6,6 +6,7 @@
 //! undo exactly what a dead one did, without a file that could be lost or wrong.
 
 use super::attr::{Attrs, Value};
+use super::keys::{Key, Protocol, TCA_U32_SEL, info, selector};
 use super::message::Verb;
 use super::tc::{Fixed, TCA_KIND, TCA_OPTIONS};
 use super::{Batch, Device, Error, Object, Socket};
@@ -17,7 +18,6 @@ pub const INGRESS: u32 = 0xffff_fff2;
 /// Where filters for what leaves a device hang.
 pub const EGRESS: u32 = 0xffff_fff3;
 
-pub(super) const TCA_U32_SEL: u16 = 5;
 const TCA_U32_ACT: u16 = 7;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
@@ -30,8 +30,6 @@ const TC_ACT_UNSPEC: u32 = u32::MAX;
 const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
-pub(super) const TC_U32_TERMINAL: u8 = 1;
-const ETH_P_ALL: u16 = 3;
 /// The position of the only action in its list.
 const FIRST_ACTION: u16 = 1;
 
@@ -54,19 +52,6 @@ pub struct FilterEntry {
     /// Whether it may let a packet pass without the filters behind it. A filter that only drops,
     /// only continues, or is a table of other filters does not.
     pub may_pass: bool,
-}
-
-/// `tcm_info` of a filter: preference and protocol, the latter in network order.
-const fn info(preference: u16) -> u32 {
-    (preference as u32) << 16 | ETH_P_ALL.to_be() as u32
-}
-
-/// `tc_u32_sel` with one key that compares nothing.
-fn match_all() -> [u8; 32] {
-    let mut octets = [0; 32];
-    octets[0] = TC_U32_TERMINAL;
-    octets[2] = 1;
-    octets
 }
 
 /// `tc_mirred`: index, capabilities, verdict, two counters, what to do, to which device.
@@ -140,7 +125,12 @@ pub fn filters(socket: &mut Socket, device: &Device, hook: u32) -> Result<Vec<Fi
 impl Batch {
     /// Appends: all that enters `port` goes to `target`'s queues, and comes back from there.
     pub fn add_redirect(&mut self, port: &Device, target: u32, cookie: [u8; COOKIE]) {
-        let fixed = Fixed { index: port.index, handle: 0, parent: INGRESS, info: info(PREFERENCE) };
+        let fixed = Fixed {
+            index: port.index,
+            handle: 0,
+            parent: INGRESS,
+            info: info(PREFERENCE, Protocol::All),
+        };
         let object = Object::Redirect(port.clone());
         self.push(libc::RTM_NEWTFILTER, Verb::Create, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "u32");
@@ -154,14 +144,19 @@ impl Batch {
                         body.put(TCA_ACT_COOKIE, &cookie);
                     });
                 });
-                body.put(TCA_U32_SEL, &match_all());
+                body.put(TCA_U32_SEL, &selector(&[Key::ANY]));
             });
         });
     }
 
     /// Appends: removes what [`add_redirect`](Self::add_redirect) made.
     pub fn delete_redirect(&mut self, port: &Device) {
-        let fixed = Fixed { index: port.index, handle: 0, parent: INGRESS, info: info(PREFERENCE) };
+        let fixed = Fixed {
+            index: port.index,
+            handle: 0,
+            parent: INGRESS,
+            info: info(PREFERENCE, Protocol::All),
+        };
         let object = Object::Redirect(port.clone());
         self.push(libc::RTM_DELTFILTER, Verb::Delete, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "u32");
@@ -176,12 +171,12 @@ mod tests {
     /// A u32 filter with `gact` of this verdict, or none.
     fn filter(verdict: Option<u32>) -> FilterEntry {
         let mut batch = Batch::new();
-        let fixed = Fixed { index: 2, handle: 1, parent: INGRESS, info: info(10) };
+        let fixed = Fixed { index: 2, handle: 1, parent: INGRESS, info: info(10, Protocol::All) };
         let object = Object::Links;
         batch.push(libc::RTM_NEWTFILTER, Verb::Change, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "u32");
             body.nest(TCA_OPTIONS, |body| {
-                body.put(TCA_U32_SEL, &match_all());
+                body.put(TCA_U32_SEL, &selector(&[Key::ANY]));
                 let Some(verdict) = verdict else { return };
                 body.nest(TCA_U32_ACT, |body| {
                     body.nest(FIRST_ACTION, |body| {

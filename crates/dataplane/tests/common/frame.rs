@@ -143,7 +143,7 @@ fn segment([src, dst]: [&str; 2], flags: u8, payload: usize) -> Packet {
 
 /// Packets between two addresses of each version, with what each does, and whether it waits with
 /// the acknowledgements of its pair.
-pub fn acknowledgements(v4: [&str; 2], v6: [&str; 2]) -> Vec<(&'static str, bool, Packet)> {
+pub(crate) fn acknowledgements(v4: [&str; 2], v6: [&str; 2]) -> Vec<(&'static str, bool, Packet)> {
     const ACK: u8 = 0x10;
     const MARKED: u8 = 0xc0;
     // Octets of the longest that count: 127 of the IP packet, and of what follows IPv6's header.
