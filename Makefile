@@ -4,7 +4,7 @@
 # Each target installs what it lacks on Debian; see scripts/setup.
 
 CARGO := scripts/cargo
-WEIR  := target/release/weir
+WEIR  := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
 .PHONY: all demo build package install test test-long check swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
 

@@ -4,8 +4,9 @@
 use crate::common::guest::{counter, reload};
 use crate::common::{FLOOR, StopAtEnd, World, pause, until};
 use std::fs;
-use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The host's floor, Mbit/s, where the uplink has 100 and the VM's floor is 20.
@@ -121,4 +122,109 @@ fn a_floor_of_the_host_that_leaves_its_vms_nothing_is_refused_with_its_line() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success());
     assert!(said.contains("host1.toml:8: uplink.host_floor: "), "{said}");
+}
+
+/// What host `n`'s own address is promised, Mbit/s.
+const DISK: u64 = 30;
+
+/// Gives both hosts an address of their own behind a port like a VM's, as for storage, and link 2 as
+/// little as host 2 says that it has.
+fn add_disks(world: &World) {
+    let directory = world.dir.join("directory.yaml");
+    let mut names = fs::read_to_string(&directory).unwrap();
+    for n in [1, 2] {
+        let host = format!("host{n}");
+        world.ip(&host, "link add name disk type veth peer name diskport");
+        world.ip(&host, &format!("addr add 10.1.0.{n}/24 dev disk"));
+        world.ip(&host, "link set dev disk gso_max_segs 1 up");
+        world.ip(&host, "link set dev diskport master br up");
+        // Else the bridge answers for this address, and what comes takes no port.
+        let own = "/proc/sys/net/ipv4/conf/all/arp_ignore";
+        world.inside(&host, || fs::write(own, "1").unwrap());
+        let id = n + 1;
+        names += &format!(
+            "  - {{name: disk{n}, id: {id}, tenant: disks, host: {host}, addresses: [10.1.0.{n}]}}\n"
+        );
+        let file = world.dir.join(format!("{host}.toml"));
+        let text = fs::read_to_string(&file).unwrap();
+        // Both together may send four times what comes in at host 2.
+        let text = if n == 1 { text.replace("100Mbit", "400Mbit") } else { text };
+        let vm = format!(
+            "[[vm]]\nname = \"disk{n}\"\nport = \"diskport\"\nfloor_out = \"{DISK}Mbit\"\n\
+             floor_in = \"{DISK}Mbit\"\n"
+        );
+        fs::write(&file, text + &vm).unwrap();
+    }
+    fs::write(&directory, names).unwrap();
+    world.tc("switch", "qdisc add dev sw2 root tbf rate 100mbit burst 32k limit 128k");
+}
+
+/// Where an end of a flow is: its namespace, and the address there.
+type End = (&'static str, &'static str);
+const VMS: [End; 2] = [("vm1", "10.0.0.1"), ("vm2", "10.0.0.2")];
+const DISKS: [End; 2] = [("host1", "10.1.0.1"), ("host2", "10.1.0.2")];
+
+/// What TCP between two ends gets beside a flood between two others, and what the flood gets,
+/// Mbit/s of payload and on the wire.
+fn beside_a_flood(world: &World, tcp: [End; 2], flood_ends: [End; 2]) -> [f64; 2] {
+    let bind = |(ns, at): End| world.inside(ns, || UdpSocket::bind((at, 9000)).unwrap());
+    let (from, _sink) = (bind(flood_ends[0]), bind(flood_ends[1]));
+    let listener = world.inside(tcp[1].0, || TcpListener::bind((tcp[1].1, 9001)).unwrap());
+    let mut sender = world.inside(tcp[0].0, || TcpStream::connect((tcp[1].1, 9001)).unwrap());
+    let (mut receiver, _) = listener.accept().unwrap();
+    sender.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let (stop, came) = (AtomicBool::new(false), AtomicU64::new(0));
+    let device = if flood_ends[1].0 == "vm2" { "eth0" } else { "disk" };
+    let to = format!("{}:9000", flood_ends[1].1);
+    let mut got = [0.0; 2];
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        scope.spawn(|| flood(&from, &to, 150, &stop));
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = sender.write(&[0; 16_384]);
+            }
+        });
+        scope.spawn(|| {
+            let mut octets = vec![0; 65_536];
+            while !stop.load(Ordering::Relaxed) {
+                let n = receiver.read(&mut octets).unwrap_or(0);
+                came.fetch_add(n as u64, Ordering::Relaxed);
+            }
+        });
+        pause(3000);
+        let read = || [came.load(Ordering::Relaxed), received(world, flood_ends[1].0, device)];
+        let (start, before) = (Instant::now(), read());
+        pause(4000);
+        let (took, after) = (start.elapsed().as_secs_f64(), read());
+        got = [0, 1].map(|i| (after[i] - before[i]) as f64 * 8.0 / took / 1e6);
+    });
+    got
+}
+
+#[test]
+fn an_address_of_the_host_behind_a_port_has_floors_in_both_directions_as_a_vm_has() {
+    let world = World::new();
+    add_disks(&world);
+    let (one, two) = (world.start(1), world.start(2));
+    // A full segment has 1448 octets of 1514 on the wire.
+    let payload = |floor: u64| floor as f64 * 1448.0 / 1514.0;
+    for (tcp, promised, beside, others) in [(VMS, FLOOR, DISKS, DISK), (DISKS, DISK, VMS, FLOOR)] {
+        let mut got = [0.0; 2];
+        // Seconds in which the machine had something else to do say nothing.
+        let holds = |[stream, flood]: [f64; 2]| {
+            stream > 0.9 * payload(promised) && flood > 0.95 * others as f64
+        };
+        for _ in 0..3 {
+            got = beside_a_flood(&world, tcp, beside);
+            println!("{}: TCP {:.1} Mbit/s beside a flood of {:.1}", tcp[0].0, got[0], got[1]);
+            if holds(got) {
+                break;
+            }
+        }
+        assert!(holds(got), "TCP of {} and the flood beside it: {got:?}", tcp[0].0);
+    }
+    one.stop();
+    two.stop();
 }

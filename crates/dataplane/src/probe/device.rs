@@ -52,7 +52,8 @@ pub fn host_traffic(name: &str, floor: Option<Rate>) -> Finding {
             "it has neither floor nor limit",
             "storage or migration by this interface may take VMs' floors, and VMs may take all that \
              they leave",
-            "uplink.host_floor, unless the host sends little by this interface",
+            "a port of its own for its storage (docs/networks.md), or uplink.host_floor, unless the host sends \
+             little by this interface",
         ),
     }
 }
