@@ -39,7 +39,7 @@ static __always_inline void forget_backlog(struct weir_tx *pair)
 
 /*
  * Whether a packet waits with the acknowledgements: TCP that neither begins nor
- * ends a connection, in less than 128 octets. The queue has the same rule
+ * ends a connection, in less than 128 octets, and without a VLAN tag. The queue has the same rule
  * (crates/dataplane/src/nl/pair_queue.rs).
  */
 static __always_inline int is_acknowledgement(struct __sk_buff *skb, struct packet *p)
@@ -47,7 +47,8 @@ static __always_inline int is_acknowledgement(struct __sk_buff *skb, struct pack
 	__u32 header = p->version == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	__u32 before = p->version == 4 ? p->l3 : p->l4; /* what the length of the IP header counts from */
 
-	return skb->len - before < ACK_MOST && p->l4 - p->l3 == header &&
+	return !skb->vlan_present && p->l3 == sizeof(struct ethhdr) &&
+	       skb->len - before < ACK_MOST && p->l4 - p->l3 == header &&
 	       (tcp_flags(skb, p) & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_ACK;
 }
 

@@ -150,6 +150,7 @@ pub(crate) fn acknowledgements(v4: [&str; 2], v6: [&str; 2]) -> Vec<(&'static st
     const MOST: [usize; 2] = [127 - 20 - 32, 127 - 32];
     let fragment = Packet { fragment: 0x2000, ..segment(v4, ACK, 0) };
     let later = Packet { fragment: 0x0004, ..segment(v4, ACK, 0) };
+    let tagged = Packet { tags: vec![7], ..segment(v4, ACK, 0) };
     vec![
         ("acknowledges", true, segment(v4, ACK, 0)),
         ("acknowledges in IPv6", true, segment(v6, ACK, 0)),
@@ -164,6 +165,7 @@ pub(crate) fn acknowledgements(v4: [&str; 2], v6: [&str; 2]) -> Vec<(&'static st
         ("is data in IPv6", false, segment(v6, ACK, MOST[1] + 1)),
         ("is a fragment", false, fragment),
         ("is a later fragment", false, later),
+        ("is in a VLAN", false, tagged),
         ("is UDP", false, packet(v4[0], v4[1], 17, udp(9, 30))),
     ]
 }
