@@ -38,8 +38,8 @@ static __always_inline void forget_backlog(struct weir_tx *pair)
 }
 
 /*
- * Whether a packet waits with the acknowledgements: TCP that neither begins nor
- * ends a connection, in less than 128 octets, and without a VLAN tag. The queue has the same rule
+ * Whether a packet waits with the acknowledgements: TCP in less than 128 octets
+ * that ends no connection, and without a VLAN tag. The queue has the same rule
  * (crates/dataplane/src/nl/pair_queue.rs).
  */
 static __always_inline int is_acknowledgement(struct __sk_buff *skb, struct packet *p)
@@ -47,9 +47,13 @@ static __always_inline int is_acknowledgement(struct __sk_buff *skb, struct pack
 	__u32 header = p->version == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	__u32 before = p->version == 4 ? p->l3 : p->l4; /* what the length of the IP header counts from */
 
-	return !skb->vlan_present && p->l3 == sizeof(struct ethhdr) &&
-	       skb->len - before < ACK_MOST && p->l4 - p->l3 == header &&
-	       (tcp_flags(skb, p) & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_ACK;
+	__u8 flags;
+
+	if (skb->vlan_present || p->l3 != sizeof(struct ethhdr) || skb->len - before >= ACK_MOST ||
+	    p->l4 - p->l3 != header)
+		return 0;
+	flags = tcp_flags(skb, p);
+	return flags && !(flags & (TCP_FIN | TCP_RST));
 }
 
 /* Whether the pair's queue is too long for a packet. If not, the packet is added to it. */

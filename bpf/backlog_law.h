@@ -73,6 +73,11 @@ static __always_inline __u64 backlog_take(__u32 *fifo, __u64 left)
 	return left;
 }
 
+static __always_inline __u64 less(__u64 octets, __u64 by)
+{
+	return octets > by ? octets - by : 0;
+}
+
 /* Subtracts what has drained since the last packet. */
 static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 now)
 {
@@ -116,7 +121,7 @@ static __always_inline int backlog_admits(struct weir_backlog *backlog,
 					  const struct weir_arrival *arrival, int is_new)
 {
 	__u32 *fifo = arrival->is_ack ? backlog->acks : backlog->data;
-	__u64 octets = arrival->octets, limit, before, after, own, total, other;
+	__u64 octets = arrival->octets, limit, room, before, after, own, total, other;
 	__u32 part = arrival->hash % WEIR_PARTS;
 	int fits;
 
@@ -124,14 +129,15 @@ static __always_inline int backlog_admits(struct weir_backlog *backlog,
 	backlog->bps = bound->bps;
 	total = arrival->is_ack ? backlog->acks_wait : backlog->data_waits;
 	other = arrival->is_ack ? backlog->data_waits : backlog->acks_wait;
-	own = fifo[part];
 	limit = bound->limit_ns * bound->bps / OCTET;
 	/* A small packet finds room where a full frame does not; a super-packet finds less. */
 	before = total + (octets > FRAME ? earlier(octets - FRAME, limit / 2) : 0);
 	after = before + earlier(before, other);
-	limit += 2 * (__u64)spare(octets);
+	room = 2 * (__u64)spare(octets);
+	limit += room;
+	own = fifo[part];
 	fits = after <= limit || (after <= limit + limit / RESERVE &&
-				  (!own || own * backlog_flows(fifo) < total));
+				  (!own || less(own, room) * backlog_flows(fifo) < less(total, room)));
 	if (!is_new && !fits)
 		return 0;
 	if (total + octets > bound->room)

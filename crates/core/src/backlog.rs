@@ -98,14 +98,16 @@ impl Backlog {
         let [total, other] = [self.waits[which], self.waits[1 - which]].map(u64::from);
         let fifo = if arrival.is_ack { &mut self.acks } else { &mut self.data };
         let part = arrival.hash as usize % PARTS;
-        let own = u64::from(fifo[part]);
         let octets = u64::from(arrival.octets);
         let limit = bound.limit_ns * bound.bps / OCTET;
-        // A small packet finds room where a full frame does not, also beside one that was just let
-        // in of a flow that has its hash; a super-packet finds less.
+        // A small packet finds room where a full frame does not, also beside one or two that were
+        // just let in of a flow that has its hash; a super-packet finds less.
+        let spare = 2 * FRAME.saturating_sub(octets);
+        let own = u64::from(fifo[part]);
         let before = total + octets.saturating_sub(FRAME).min(limit / 2);
-        let (after, limit) = (before + before.min(other), limit + 2 * FRAME.saturating_sub(octets));
-        let has_less = || own == 0 || own * flows(fifo) < total;
+        let (after, limit) = (before + before.min(other), limit + spare);
+        let rest = |octets: u64| octets.saturating_sub(spare);
+        let has_less = || own == 0 || rest(own) * flows(fifo) < rest(total);
         let fits = after <= limit || (after <= limit + limit / RESERVE && has_less());
         if !is_new && !fits {
             return false;

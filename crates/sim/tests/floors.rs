@@ -72,6 +72,17 @@ fn short_flows_to_a_hundred_small_vms_leave_a_large_pair_its_part() {
 }
 
 #[test]
+fn a_pair_with_nearly_all_of_a_link_leaves_a_connection_its_small_floor() {
+    for (scenario, floors) in points("large-neighbour.yaml", "12s").iter().zip([60.0, 10.0]) {
+        let record = run(scenario, "steady");
+        let got = |group: &str| mbps(scenario, &record, group, 4.0, 12.0);
+        let small = got("small") / floors;
+        assert!(small >= 0.9, "the connection has {small} of its floor of {floors}");
+        assert!(got("large") >= 840.0, "{} beside {floors}", got("large"));
+    }
+}
+
+#[test]
 fn a_part_that_small_senders_do_not_use_elsewhere_counts_here_within_a_second() {
     let scenario = points("borrowers-fan.yaml", "30s").remove(0);
     let record = run(&scenario, "steady");

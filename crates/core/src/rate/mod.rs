@@ -217,7 +217,10 @@ impl PairRate {
         let below_goal = self.rate < 0.99 * self.goal;
         match self.delta_t(config, now) {
             Some(dt) if dt < 1.0 && below_goal => {
-                let v = weight * config.delta * (self.goal - self.rate) * (1.0 - dt).powi(3);
+                // Floors above the reference would pass from the cut to the goal in one period, and
+                // lose there again before others have regained what they lost.
+                let v =
+                    weight.min(1.0) * config.delta * (self.goal - self.rate) * (1.0 - dt).powi(3);
                 self.rate = (self.rate + v * caution).min(self.goal);
                 self.enter(Phase::Regaining);
             }

@@ -119,6 +119,28 @@ fn after_a_hold_the_rate_returns_towards_the_goal_and_not_beyond() {
 }
 
 #[test]
+fn a_pair_with_a_large_floor_returns_towards_the_goal_no_faster_than_one_with_the_reference() {
+    let regained = |floor: u64| {
+        let config = RateConfig { hold: HoldForm::None, caution: 0.0, ..RateConfig::default() };
+        let fast = Rate::from_mbps(100_000);
+        let mut pair = PairRate::new(mbps(floor));
+        // Of so much one loss takes 0.4.
+        (pair.rate, pair.goal) = (floor as f64 * 1e6 * 1.2, floor as f64 * 1e6 * 2.0);
+        let lost = pair.goal - pair.rate;
+        pair.congested_at = Some(Time::ZERO);
+        let before = pair.rate;
+        pair.step(&config, Time::from_nanos(1), mbps(floor), fast, Feedback::default());
+        (pair.rate - before) / lost
+    };
+    let most = regained(450);
+    assert!((0.7..=0.76).contains(&most), "{most}");
+    assert!((regained(225) / most - 0.5).abs() < 0.01, "in proportion below it");
+    for floor in [600, 840, 5000, 20_000] {
+        assert!((regained(floor) - most).abs() < 1e-6, "{floor}: {}", regained(floor));
+    }
+}
+
+#[test]
 fn what_is_borrowed_decays_and_the_floor_stays() {
     let mut pair = PairRate::new(mbps(100));
     pair.rate = 500e6;

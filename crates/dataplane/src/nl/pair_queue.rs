@@ -28,19 +28,17 @@ const BURST_TICKS: u32 = 15_625;
 /// Octets of a turn: a full frame.
 const TURN: u32 = 1514;
 
-/// TCP with ACK and without SYN, FIN and RST, in less than 128 octets: an acknowledgement, or as
-/// small. Without IP options and fragments.
+/// TCP without FIN and RST in less than 128 octets: an acknowledgement, the beginning of a
+/// connection, or as small. Without IP options and fragments.
 const IP4: [Key; 4] = [
     Key { at: 0, mask: 0xff00_ff80, is: 0x4500_0000 },
     Key { at: 4, mask: 0x0000_3fff, is: 0 },
     Key { at: 8, mask: 0x00ff_0000, is: 0x0006_0000 },
-    Key { at: 32, mask: 0x0017_0000, is: 0x0010_0000 },
+    Key { at: 32, mask: 0x0005_0000, is: 0 },
 ];
 /// The same without extension headers.
-const IP6: [Key; 2] = [
-    Key { at: 4, mask: 0xff80_ff00, is: 0x0000_0600 },
-    Key { at: 52, mask: 0x0017_0000, is: 0x0010_0000 },
-];
+const IP6: [Key; 2] =
+    [Key { at: 4, mask: 0xff80_ff00, is: 0x0000_0600 }, Key { at: 52, mask: 0x0005_0000, is: 0 }];
 
 impl Batch {
     /// Appends: the queue of class `parent`, which must have none but the kernel's own. `handle` is the
@@ -86,12 +84,12 @@ mod tests {
     #[test]
     fn a_filter_is_written_as_tc_writes_it() {
         // tc filter add dev va parent 10: protocol ipv6 prio 2 u32 match u8 6 0xff at 6
-        //   match u16 0 0xff80 at 4 match u8 0x10 0x17 at 53 flowid 10:2 (iproute2 6.1)
+        //   match u16 0 0xff80 at 4 match u8 0 0x05 at 53 flowid 10:2 (iproute2 6.1)
         let expected: Vec<u8> = [
             &[8, 0, 1, 0, b'u', b'3', b'2', 0, 64, 0, 2, 0, 8, 0, 1, 0, 2, 0, 0x10, 0][..],
             &[52, 0, 5, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             &[0xff, 0x80, 0xff, 0, 0, 0, 6, 0, 4, 0, 0, 0, 0, 0, 0, 0],
-            &[0, 0x17, 0, 0, 0, 0x10, 0, 0, 52, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0x05, 0, 0, 0, 0, 0, 0, 52, 0, 0, 0, 0, 0, 0, 0],
         ]
         .concat();
         let mut batch = Batch::new();

@@ -6,15 +6,23 @@
 //!           for as many octets of acknowledgements.
 //! Promises  Order is kept in each. Each has half of what the class sends, if it wants it, whatever
 //!           a guest calls an acknowledgement.
-//! Not here  How much may wait in all: see `backlog`. Small segments with data, which the kernel's
-//!           filters take for acknowledgements: here they are data.
+//! Not here  How much may wait in all: see `backlog`.
 //! Source    `weir-dataplane`'s `nl/pair_queue.rs`.
 
 use super::classes::{FRAME, QUEUE};
+use crate::packet::{Kind, Packet};
 use std::collections::VecDeque;
 
 /// A packet's number in the slab, and its octets.
 type Waiting = (u32, u16);
+
+/// Octets of the smallest packet that the kernel's filters do not take for an acknowledgement.
+const LARGE: u16 = 14 + 128;
+
+/// Whether a packet waits with the acknowledgements: TCP, and small. Nothing here ends a connection.
+pub(super) fn is_ack(packet: &Packet) -> bool {
+    matches!(packet.kind, Kind::Ack | Kind::Data) && packet.size < LARGE
+}
 
 #[derive(Debug, Default)]
 struct Fifo {

@@ -22,6 +22,7 @@ use super::letters::{Letter, Words, Written};
 use super::pairs::{Guard, Pair, Sending};
 use super::paths::Paths;
 use super::peers::Verdict;
+use super::queue;
 use super::station::{Host, Life};
 use super::translator::Paced;
 use super::weather;
@@ -213,7 +214,7 @@ impl Shim {
                 now: net.now,
                 octets: packet.size.into(),
                 hash: backlog::hash(&packet),
-                is_ack: pair.sending.leaf == Some(leaf) && packet.kind == Kind::Ack,
+                is_ack: pair.sending.leaf == Some(leaf) && queue::is_ack(&packet),
             };
             host.htb.push(leaf, id, &arrival)
         });
