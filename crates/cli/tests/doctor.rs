@@ -71,7 +71,8 @@ fn a_vm_whose_port_is_not_there_is_unenforced_by_name_and_the_status_is_1() {
     let text = doctor(&["--config", &at("agent.toml")]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("Unenforced: port weir-none1 of a."), "{text}");
-    assert!(text.contains("remedy: uplink.host_floor"), "{text}");
+    assert!(text.contains("remedy: a port of its own for its storage"), "{text}");
+    assert!(text.contains("or uplink.host_floor"), "{text}");
     write("agent.toml", &config.replace("\"1Gbit\"", "\"1Gbit\", host_floor = \"100Mbit\""));
     let text = doctor(&["--config", &at("agent.toml")]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
