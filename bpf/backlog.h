@@ -4,9 +4,9 @@
  *
  * A class has two bfifos that take turns, for data and for acknowledgements,
  * bounded in octets. That is seconds at 0.3 Mbit/s and 100 ms at 10 Mbit/s. So
- * classify keeps a model of both in the pair's entry. The model drains at the class's ceiling. classify drops
- * what the law (see backlog_law.h) does not let in, before it has a number, so
- * it does not count as a loss of the network.
+ * classify keeps a model of both in the pair's entry. The model drains at the
+ * class's ceiling. classify drops what the law (see backlog_law.h) does not let
+ * in, before it has a number, so it does not count as a loss of the network.
  *
  * HTB may run ahead of the ceiling by its burst, which no clock here knows, so
  * the agent adds the burst to both bounds. While the class gets its ceiling the
@@ -45,8 +45,7 @@ static __always_inline void forget_backlog(struct weir_tx *pair)
 static __always_inline int is_acknowledgement(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 header = p->version == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	__u32 before = p->version == 4 ? p->l3 : p->l4; /* what the length of the IP header counts from */
-
+	__u32 before = p->version == 4 ? p->l3 : p->l4; /* IPv6's length is without its header */
 	__u8 flags;
 
 	if (skb->vlan_present || p->l3 != sizeof(struct ethhdr) || skb->len - before >= ACK_MOST ||

@@ -73,11 +73,6 @@ static __always_inline __u64 backlog_take(__u32 *fifo, __u64 left)
 	return left;
 }
 
-static __always_inline __u64 less(__u64 octets, __u64 by)
-{
-	return octets > by ? octets - by : 0;
-}
-
 /* Subtracts what has drained since the last packet. */
 static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 now)
 {
@@ -112,16 +107,13 @@ static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 no
 		backlog->seen_ns += drained * OCTET / bps;
 }
 
-/*
- * Whether a packet is let in. If so, it is added, unless its FIFO has no room
- * for it.
- */
+/* Whether a packet is let in. If so, it is added, unless its FIFO has no room for it. */
 static __always_inline int backlog_admits(struct weir_backlog *backlog,
 					  const struct weir_bound *bound,
 					  const struct weir_arrival *arrival, int is_new)
 {
 	__u32 *fifo = arrival->is_ack ? backlog->acks : backlog->data;
-	__u64 octets = arrival->octets, limit, room, before, after, own, total, other;
+	__u64 octets = arrival->octets, limit, extra, before, after, own, total, other;
 	__u32 part = arrival->hash % WEIR_PARTS;
 	int fits;
 
@@ -133,11 +125,12 @@ static __always_inline int backlog_admits(struct weir_backlog *backlog,
 	/* A small packet finds room where a full frame does not; a super-packet finds less. */
 	before = total + (octets > FRAME ? earlier(octets - FRAME, limit / 2) : 0);
 	after = before + earlier(before, other);
-	room = 2 * (__u64)spare(octets);
-	limit += room;
+	extra = 2 * (__u64)spare(octets);
+	limit += extra;
 	own = fifo[part];
 	fits = after <= limit || (after <= limit + limit / RESERVE &&
-				  (!own || less(own, room) * backlog_flows(fifo) < less(total, room)));
+				  (!own || (later(own, extra) - extra) * backlog_flows(fifo) <
+						   later(total, extra) - extra));
 	if (!is_new && !fits)
 		return 0;
 	if (total + octets > bound->room)

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
-/// The same request, whose body is read to its end whatever the handler does with it.
+/// The same request: its body is read to its end whatever the handler does with it.
 pub(super) fn read_to_end(request: Request) -> Request {
     request.map(|body| Body::new(ToTheEnd(body)))
 }
