@@ -4,8 +4,9 @@
 //!           larger floor, its connections then wait for the smaller one, and miss the floor.
 //! Approach  In place of the class's fifo an HTB with two classes that have no limit and take turns
 //!           of a frame: an acknowledgement waits for one packet of data, and data for as many
-//!           octets of acknowledgements. Two u32 filters (IPv4, IPv6) pick short segments of TCP that
-//!           end no connection. The class above sees one queue: its rates and turns stay as they were.
+//!           octets of acknowledgements. Two u32 filters (IPv4, IPv6) pick short segments of TCP
+//!           that end no connection. The class above sees one queue: its rates and turns stay as
+//!           they were.
 //! Promises  Each has half of what the class sends, if it wants it, whatever a guest calls an
 //!           acknowledgement.
 //! Not here  Departure times have one queue for all of a pair.
