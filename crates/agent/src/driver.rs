@@ -470,7 +470,8 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, tags, meters, windows, offers, brakes, .. } = work;
+        let Work { forgotten, pairs, tags, meters, windows, .. } = work;
+        let (offers, rooms, brakes) = (work.offers, work.rooms, work.brakes);
         self.tell_of_events(now, &work.events);
         work.greetings.into_iter().for_each(|peer| self.greet(peer));
         let mut outcome = Outcome::default();
@@ -499,6 +500,12 @@ impl Driver {
             // The next offer is written, too: until then a guest sees too many marks or too few.
             if let Err(error) = self.dataplane.spare_marks(pair, offer) {
                 tracing::debug!("{pair}: its offer was not written: {error}");
+            }
+        }
+        for (pair, room) in rooms {
+            // It has a queue as others have, until its floor changes by much.
+            if let Err(error) = self.dataplane.set_room(pair, room) {
+                tracing::debug!("{pair}: the room of its queue was not written: {error}");
             }
         }
         if !windows.is_empty() {

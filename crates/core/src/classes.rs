@@ -41,6 +41,8 @@ pub const QUEUE_WAIT: Span = Span::from_millis(10);
 /// 12.1 Mbit/s: a first window of ten segments, and what TCP needs to find a loss by duplicate ACKs
 /// after a cut.
 pub const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
+/// A queue never holds more than so many of [`QUEUE`]: 1 GiB, of a pair of 430 Gb/s.
+const MOST_QUEUES: u64 = 1 << 13;
 /// A full queue that lasts no longer needs no bound in time.
 const NO_TIME: Span = Span::from_millis(1);
 
@@ -165,6 +167,15 @@ pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
     let is_slow = ceiling.time_for(queue) >= NO_TIME;
     let most = ceiling.time_for(Bytes::new(queue.get() / 4 * 3));
     is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
+}
+
+/// What the queue of a pair with this floor may hold on a long path: what the floor sends in twice
+/// [`QUEUE_WAIT`], in whole [`QUEUE`]s, so that few changes of a floor change it. A TCP connection
+/// whose queue holds less than 0.43 of its round trip falls below its floor with each loss (CUBIC).
+/// On short paths [`QUEUE`] is as much, and more would only make requests wait.
+pub fn room(floor: Rate) -> Bytes {
+    let queues = floor.bytes_in(QUEUE_WAIT * 2).get() / QUEUE.get();
+    Bytes::new(queues.clamp(1, MOST_QUEUES) * QUEUE.get())
 }
 
 /// The floor that a class of this rate stands for: the smallest rate stands for none.

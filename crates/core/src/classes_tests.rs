@@ -112,3 +112,10 @@ fn while_pairs_wait_for_a_queue_a_vm_may_send_some_milliseconds_of_its_link_ahea
     let capped = Share { cap: Some(Rate::from_mbps(1000)), ..share };
     assert_eq!(moment(Rate::from_mbps(10_000), capped), Bytes::new(1_250_000));
 }
+
+#[test]
+fn on_a_long_path_a_queue_has_room_for_twenty_milliseconds_of_its_floor_in_whole_queues() {
+    let queues = |mbps| room(Rate::from_mbps(mbps)).get() / QUEUE.get();
+    assert_eq!([0, 10, 104, 105, 450, 10_000].map(queues), [1, 1, 1, 2, 8, 190]);
+    assert_eq!(room(Rate::MAX), Bytes::new(1 << 30));
+}

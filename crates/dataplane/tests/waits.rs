@@ -3,13 +3,13 @@
 
 use crate::shaper_world::*;
 use weir_dataplane::intf::{FIRST_PAIR, Level, NODES};
-use weir_dataplane::nl::{Socket, htb};
+use weir_dataplane::nl::{Socket, htb, tc};
 use weir_dataplane::programs::{Programs, Sizes};
 use weir_dataplane::shaper::{
     ClassId, Error, Htb, MIN_RATE, PairRate, Shaper, ShaperConfig, longest_wait, reclaim,
 };
 use weir_dataplane::table::CounterArray;
-use weir_units::Rate;
+use weir_units::{Bytes, Rate};
 
 const MBIT: u64 = 1_000_000;
 
@@ -87,6 +87,86 @@ fn a_level_is_its_classs_ceiling_from_the_first_rate_to_the_pairs_end() {
     let again = shaper.add_pairs(&[pair(VM_A, 12), pair(VM_A, 13)]).unwrap();
     assert!(again.iter().all(|id| ids.contains(id)), "used again");
     assert_eq!(maps.ceilings(ids), [0; 3], "and no bound before there is a rate");
+    Box::new(shaper).close().unwrap();
+}
+
+/// What both fifos of a pair's queue may hold.
+fn rooms(shaper: &Htb, class: ClassId) -> [Option<u32>; 2] {
+    let found = tc::qdiscs(&mut Socket::open().unwrap(), Some(shaper.device())).unwrap();
+    let queue = found.iter().find(|qdisc| qdisc.parent == class.0).expect("a queue").handle;
+    [1, 2].map(|minor| found.iter().find(|qdisc| qdisc.parent == queue | minor)?.limit)
+}
+
+#[test]
+fn a_pairs_queue_holds_more_while_it_is_told_so_and_its_bound_in_time_follows() {
+    two_ports();
+    let maps = Maps::new();
+    let mut shaper = maps.open("rooms");
+    let vms = [vm(VM_A, "pa", 90)];
+    shaper.apply_vms(&vms).unwrap();
+    let pairs = [pair(VM_A, 10), pair(VM_A, 11)];
+    let ids: [ClassId; 2] = shaper.add_pairs(&pairs).unwrap().try_into().unwrap();
+    shaper.set(&[(pairs[0], mbit(60, 180)), (pairs[1], mbit(20, 180))]).unwrap();
+    let usual = Bytes::new(128 * 1024);
+    let is = |shaper: &Htb, room: Bytes| {
+        let level = maps.level(ids[0]);
+        assert_eq!(rooms(shaper, ids[0]), [Some(room.get() as u32); 2]);
+        let ahead = level.limit - room.get();
+        // What HTB sends ahead: 1 ms at the ceiling.
+        assert!((22_400..22_600).contains(&ahead), "{ahead} octets beyond {room}");
+        let wait = longest_wait(Rate::from_mbps(180), room).unwrap().as_nanos();
+        assert!((wait + 900_000..wait + 1_100_000).contains(&level.limit_ns), "{level:?}");
+        assert_eq!(shaper.sends_ahead(pairs[0]), Some(Bytes::new(ahead)));
+        assert_eq!(rooms(shaper, ids[1]), [Some(128 * 1024); 2], "the other's stays");
+    };
+    is(&shaper, usual);
+    let more = Bytes::new(512 * 1024);
+    shaper.set_room(pairs[0], Some(more)).unwrap();
+    is(&shaper, more);
+    let before = shaper.written();
+    shaper.set_room(pairs[0], Some(more)).unwrap();
+    assert_eq!(shaper.written(), before, "nothing to do");
+    // It outlasts what else changes.
+    shaper.set(&[(pairs[0], mbit(50, 180))]).unwrap();
+    shaper.apply_vms(&vms).unwrap();
+    is(&shaper, more);
+    shaper.set_room(pairs[0], None).unwrap();
+    is(&shaper, usual);
+    // The next pair with the class has no more than others.
+    shaper.set_room(pairs[0], Some(more)).unwrap();
+    shaper.remove(&pairs[..1]).unwrap();
+    shaper.set_room(pairs[0], Some(more)).unwrap();
+    assert_eq!(rooms(&shaper, ids[0]), [Some(128 * 1024); 2]);
+    assert_eq!(shaper.add_pairs(&[pair(VM_A, 12)]).unwrap(), [ids[0]]);
+    shaper.set(&[(pair(VM_A, 12), mbit(60, 180))]).unwrap();
+    assert_eq!(rooms(&shaper, ids[0]), [Some(128 * 1024); 2]);
+    assert!((131_072 + 22_400..131_072 + 22_600).contains(&maps.level(ids[0]).limit));
+    Box::new(shaper).close().unwrap();
+}
+
+#[test]
+fn an_agent_that_comes_back_gives_a_queue_the_usual_room_without_making_it_anew() {
+    two_ports();
+    let maps = Maps::new();
+    let mut shaper = maps.open("again");
+    let vms = [vm(VM_A, "pa", 90)];
+    shaper.apply_vms(&vms).unwrap();
+    let id = shaper.add_pairs(&[pair(VM_A, 10)]).unwrap()[0];
+    shaper.set(&[(pair(VM_A, 10), mbit(60, 180))]).unwrap();
+    let come_back = |former: Htb| {
+        drop(former);
+        let mut shaper = maps.open("again");
+        let before = shaper.written();
+        shaper.apply_vms(&vms).unwrap();
+        assert_eq!(shaper.claim(&[(pair(VM_A, 10), id)]).unwrap(), []);
+        assert_eq!(rooms(&shaper, id), [Some(128 * 1024); 2]);
+        let written = shaper.written() - before;
+        (shaper, written)
+    };
+    let (mut shaper, usually) = come_back(shaper);
+    shaper.set_room(pair(VM_A, 10), Some(Bytes::new(512 * 1024))).unwrap();
+    let (shaper, written) = come_back(shaper);
+    assert_eq!(written, usually + 2, "one word to each fifo: what waits stays");
     Box::new(shaper).close().unwrap();
 }
 

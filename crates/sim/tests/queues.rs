@@ -104,15 +104,21 @@ fn bulk_and_floods_of_the_same_pair_delay_requests_by_twenty_milliseconds_at_mos
 
 #[test]
 fn a_translation_takes_no_floor_away() {
-    for (floor, threshold) in [("100Mbit", "20kB"), ("10Mbit", "20kB")] {
-        let delay = ("delay", "250us");
-        let set = [("guests", "1"), ("floor", floor), ("threshold", threshold), delay];
-        let scenario = load("translated.yaml", &set);
+    // The last two: one guest speaks ECN, and its peer's port answers in the peer's place.
+    let points =
+        [("100Mbit", "0", "0"), ("10Mbit", "0", "0"), ("80Mbit", "1", "0"), ("30Mbit", "0", "1")];
+    for (floor, asks, answers) in points {
+        let (threshold, ends) = ("20kB", [("asks", asks), ("answers", answers)]);
+        let set = [("guests", "1"), ("floor", floor), ("threshold", threshold)];
+        let scenario = load("translated.yaml", &[&set[..], &[("delay", "250us")], &ends].concat());
         for translation in ["virtual-ecn", "dctcp", "cubic-ecn"] {
             let record = run(&scenario, &format!("elasticswitch:steady+{translation}"));
             let mbps: f64 = floor.trim_end_matches("Mbit").parse().unwrap();
             let part = goodput(&scenario, &record, "x") / payload(mbps);
-            assert!(part >= 0.95, "{translation}, {floor}, {threshold}: {part:.3} of the floor");
+            assert!(
+                part >= 0.95,
+                "{translation}, {floor}, {asks}{answers}: {part:.3} of the floor"
+            );
         }
     }
 }

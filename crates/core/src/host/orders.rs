@@ -9,7 +9,7 @@ use super::tags::Tag;
 use super::windows::WindowShares;
 use super::{Direction, Event, Events};
 use serde::{Deserialize, Serialize};
-use weir_units::{PairId, Rate, SortedMap, SortedSet, TenantId, VmId};
+use weir_units::{Bytes, PairId, Rate, SortedMap, SortedSet, TenantId, VmId};
 
 /// All that a data plane should have.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub struct Orders {
     /// What is offered to pairs that show marks, where guests answer marks: a guest does not see those of a pair that
     /// gets no more ([`crate::marks`]).
     pub offers: Levels<PairId, Rate>,
+    /// What the queues of pairs on long paths may hold, where it is more than [`crate::classes::QUEUE`].
+    pub rooms: Levels<PairId, Bytes>,
     /// The tag of each tenant with a VM here. A tenant without one is in the shared queue.
     pub tags: Levels<TenantId, Tag>,
     /// What changed in the machine: for people, not for the data plane.
@@ -35,8 +37,9 @@ impl Orders {
     /// An end of a pair is over.
     pub(crate) fn forget(&mut self, pair: PairId, direction: Direction) {
         self.pairs.forget(pair, direction);
-        if direction == Direction::Receive {
-            self.offers.remove(pair);
+        match direction {
+            Direction::Send => self.rooms.remove(pair),
+            Direction::Receive => self.offers.remove(pair),
         }
         self.events.tell(Event::Ended(pair, direction));
     }
@@ -49,6 +52,7 @@ impl Orders {
         self.windows.write_again();
         self.classes.write_again();
         self.offers.write_again();
+        self.rooms.write_again();
         self.tags.write_again();
     }
 }
@@ -222,6 +226,14 @@ impl<K: Copy + Ord, V: Clone + PartialEq> Levels<K, V> {
         if self.table.get(&key) != Some(&level) {
             self.table.insert(key, level);
             self.dirty.insert(key);
+        }
+    }
+
+    /// The level of one, or that it has none.
+    pub(crate) fn put(&mut self, key: K, level: Option<V>) {
+        match level {
+            Some(level) => self.set(key, level),
+            None => self.remove(key),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weir_units::{HostId, PairId, Rate, SortedSet, Span, TenantId, Time, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, SortedSet, Span, TenantId, Time, VmId};
 
 /// An agent renews the lease on what is borrowed at least this often; the guardian takes it back one second after
 /// the last renewal.
@@ -112,6 +112,8 @@ pub struct Work {
     pub classes: Vec<(VmId, Option<Class>)>,
     /// Offers to pairs that show marks, where they changed; `None`: their guests see all marks.
     pub offers: Vec<(PairId, Option<Rate>)>,
+    /// What the queues of pairs on long paths may hold, where it changed; `None`: what all may.
+    pub rooms: Vec<(PairId, Option<Bytes>)>,
     /// What VMs' pairs without a class may send, where it changed.
     pub brakes: Vec<(VmId, Brake)>,
     /// Tags of tenants that changed; `None`: the shared queue.
@@ -280,6 +282,7 @@ impl HostLoop {
             windows: orders.windows.take_changed(),
             classes: orders.classes.take_changed(),
             offers: orders.offers.take_changed(),
+            rooms: orders.rooms.take_changed(),
             tags: orders.tags.take_changed(),
             brakes: self.strays.take_changed(now),
             greetings: self.greetings.take(),

@@ -67,7 +67,8 @@ pub struct RateConfig {
     /// (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
     pub growth_needs_sent: Bytes,
     /// Round trip from which on a loss holds longer than in the linear form, by the square of the
-    /// round trip over this one. Shorter: long paths borrow less than they could. Longer: a long
+    /// round trip over this one, and no less than one connection needs to regain its window; which
+    /// is at the floor while it holds, and together with all pairs of the same two hosts. Shorter: long paths borrow less than they could. Longer: a long
     /// TCP connection loses its floor to losses of pairs that probe. Paper: not asked (`None`).
     pub long_path: Option<Span>,
     /// Bound of the rate, as a multiple of what the pair used in the fastest of its last periods,
@@ -177,6 +178,11 @@ impl Default for RateConfig {
 }
 
 impl RateConfig {
+    /// Whether a path of this round trip is long ([`Self::long_path`]).
+    pub fn is_long(&self, round_trip: Option<Span>) -> bool {
+        self.long_path.zip(round_trip).is_some_and(|(long, time)| time > long)
+    }
+
     /// The same law on links `factor` times as fast: rates scale, periods do not.
     pub fn scaled(&self, factor: f64) -> Self {
         Self { a: self.a.scale(factor), reference: self.reference.scale(factor), ..self.clone() }

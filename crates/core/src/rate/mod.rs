@@ -19,6 +19,7 @@ mod view;
 pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 pub use view::RateView;
 
+use crate::classes::FRAME;
 use hold::Hold;
 use std::fmt;
 use weir_units::{Bytes, Rate, Span, Time};
@@ -73,8 +74,8 @@ pub struct PairRate {
     /// The most that the pair used in a period lately, bit/s: halves in
     /// [`RateConfig::used_half_life`].
     used: f64,
-    /// The path's round trip is so long that a loss holds this many times longer.
-    stretch: f64,
+    /// What a loss costs on this path, if it is long.
+    long: Option<LongPath>,
 }
 
 /// Feedback of one period for a pair.
@@ -90,6 +91,8 @@ pub struct Feedback {
     pub used: Option<Rate>,
     /// The path's round trip, if it is known.
     pub round_trip: Option<Span>,
+    /// A pair of the same two hosts has lost. Their packets take the same way.
+    pub path_lost: bool,
 }
 
 impl PairRate {
@@ -108,7 +111,7 @@ impl PairRate {
             cuts: 0,
             sent: Bytes::new(0),
             used: 0.0,
-            stretch: 1.0,
+            long: None,
         }
     }
 
@@ -143,8 +146,8 @@ impl PairRate {
         let weight = standing.1.as_f64().max(least) / config.reference.as_f64();
         self.rate = self.rate.max(floor_bps);
 
+        self.long = LongPath::of(config, feedback.round_trip, limit);
         let limit = self.limit(config, limit, feedback.used);
-        self.stretch = stretch(config, feedback.round_trip);
         let hold = self.hold_time(config, weight);
         self.hold.decay(config, weight);
         self.quiet_since.get_or_insert(now);
@@ -166,6 +169,13 @@ impl PairRate {
             self.enter(Phase::Holding);
             self.held_until = Some(now);
             self.quiet_since = Some(now);
+            if self.long.is_some() {
+                // What is held for seconds must not be what another connection has to regain.
+                self.rate = floor_bps;
+            }
+        } else if feedback.path_lost && self.long.is_some() && config.hold == HoldForm::Linear {
+            self.cut(config.alpha, now);
+            self.hold.congested(config, now, hold, 0);
         } else if self.sent >= config.growth_needs_sent {
             self.sent = Bytes::new(0);
             self.grow(config, now, weight, floor_bps);
@@ -185,7 +195,8 @@ impl PairRate {
 
     /// How long one loss holds a pair of this weight (linear form), in seconds.
     fn hold_time(&self, config: &RateConfig, weight: f64) -> f64 {
-        config.hold_base.as_secs_f64() / weight * self.stretch
+        let time = config.hold_base.as_secs_f64() / weight;
+        self.long.map_or(time, |long| (time * long.stretch).max(long.least))
     }
 
     /// Gives back so much of what is borrowed that a `part` of it stays.
@@ -316,15 +327,28 @@ impl PairRate {
 /// ends.
 const MOST_STRETCH: f64 = 100.0;
 
-/// How many times longer a loss holds on a path with this round trip. A TCP connection that lost
-/// one segment regains its window in a time that grows with the square of the round trip (Reno), so
-/// losses have to be that much rarer.
-fn stretch(config: &RateConfig, round_trip: Option<Span>) -> f64 {
-    match (config.long_path, round_trip) {
-        (Some(long), Some(time)) if time > long => {
-            (time.as_secs_f64() / long.as_secs_f64()).min(MOST_STRETCH).powi(2)
+/// What a loss costs a TCP connection on a long path, and so how long pairs wait after one.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+struct LongPath {
+    /// How many times longer a loss holds. A connection regains what one loss took in a time that
+    /// grows with the square of the round trip (Reno).
+    stretch: f64,
+    /// A loss holds no pair for less, in seconds: until one connection that fills the link has its
+    /// window again (CUBIC, RFC 9438 §4.2). A small pair's losses are a large one's, too.
+    least: f64,
+}
+
+impl LongPath {
+    /// Of a path of this round trip, over a host's link of `line`.
+    fn of(config: &RateConfig, round_trip: Option<Span>, line: Rate) -> Option<Self> {
+        let (long, time) = config.long_path.zip(round_trip)?;
+        if !config.is_long(round_trip) {
+            return None;
         }
-        _ => 1.0,
+        let stretch = (time.as_secs_f64() / long.as_secs_f64()).min(MOST_STRETCH).powi(2);
+        let window = line.bytes_in(time).get() as f64 / FRAME as f64;
+        // K = ∛(W·(1 − β) / C) with β = 0.7, C = 0.4.
+        Some(Self { stretch, least: (0.75 * window).cbrt() })
     }
 }
 

@@ -368,22 +368,83 @@ fn a_pair_that_uses_all_it_has_grows_as_without_the_bound() {
     }
 }
 
-#[test]
-fn a_loss_holds_longer_by_the_square_of_a_long_round_trip() {
+/// The law with holds of a fixed time, on paths longer than 5 ms.
+fn long_paths() -> RateConfig {
     let long_path = Some(Span::from_millis(5));
-    let config = RateConfig { hold: HoldForm::Linear, long_path, ..RateConfig::default() };
-    let held = |ms: Option<u64>| {
-        let mut pair = PairRate::new(mbps(450));
+    RateConfig { hold: HoldForm::Linear, long_path, ..RateConfig::default() }
+}
+
+/// What a period brings over a path of 10 ms.
+fn over_10_ms(lost: u32, path_lost: bool) -> Feedback {
+    let round_trip = Some(Span::from_millis(10));
+    Feedback { lost, path_lost, round_trip, ..Feedback::default() }
+}
+
+#[test]
+fn a_loss_holds_longer_by_the_square_of_a_long_round_trip_and_until_a_window_is_regained() {
+    let config = long_paths();
+    let held = |floor: Rate, ms: Option<u64>| {
+        let mut pair = PairRate::new(floor);
         let round_trip = ms.map(Span::from_millis);
-        let mut now = run(&mut pair, &config, Time::ZERO, 10, mbps(450), 0);
+        let mut now = run(&mut pair, &config, Time::ZERO, 10, floor, 0);
         now += config.period;
         let loss = Feedback { lost: 1, round_trip, ..Feedback::default() };
-        pair.step(&config, now, mbps(450), LINE, loss);
-        let view = pair.view(&config, now, (mbps(450), mbps(450)));
+        pair.step(&config, now, floor, LINE, loss);
+        let view = pair.view(&config, now, (floor, floor));
         view.held_until.expect("held").since(now)
     };
-    assert_eq!(held(None), config.hold_base);
-    assert_eq!(held(Some(5)), config.hold_base);
-    assert_eq!(held(Some(10)), config.hold_base * 4);
-    assert_eq!(held(Some(40)), config.hold_base * 64);
+    let base = |floor: Rate| config.hold_base * (450_000_000 / floor.as_bps());
+    for floor in [mbps(450), mbps(1)] {
+        assert_eq!(held(floor, None), base(floor));
+        assert_eq!(held(floor, Some(5)), base(floor));
+    }
+    assert_eq!(held(mbps(1), Some(10)), base(mbps(1)) * 4);
+    assert_eq!(held(mbps(1), Some(40)), base(mbps(1)) * 64);
+    // 1 Gbit/s over 10 ms are 825.6 full frames: CUBIC needs the cube root of 619.2 seconds.
+    let least = held(mbps(450), Some(10)).as_secs_f64();
+    assert!((least - 8.523).abs() < 0.001, "{least}");
+}
+
+#[test]
+fn a_pair_over_a_long_path_is_at_its_floor_while_it_holds_also_if_the_floor_sinks() {
+    let config = long_paths();
+    let mut pair = PairRate::new(mbps(100));
+    let mut now = run(&mut pair, &config, Time::ZERO, 400, mbps(100), 0);
+    let mut step = |pair: &mut PairRate, floor, feedback| {
+        now += config.period;
+        pair.step(&config, now, floor, LINE, feedback)
+    };
+    assert!(step(&mut pair, mbps(100), over_10_ms(1, false)) > mbps(200), "a part of it is cut");
+    assert_eq!(step(&mut pair, mbps(100), over_10_ms(0, false)), mbps(100));
+    assert_eq!(step(&mut pair, mbps(60), over_10_ms(0, false)), mbps(60));
+    assert_eq!(pair.phase(), Phase::Holding);
+}
+
+#[test]
+fn what_a_pair_of_the_same_hosts_loses_cuts_all_their_pairs_once_where_the_path_is_long() {
+    let config = long_paths();
+    let grown = || {
+        let mut pair = PairRate::new(mbps(100));
+        let now = run(&mut pair, &config, Time::ZERO, 400, mbps(100), 0);
+        (pair, now + config.period)
+    };
+    let (mut short, now) = grown();
+    let lost = Feedback { round_trip: Some(Span::from_millis(1)), ..over_10_ms(0, true) };
+    short.step(&config, now, mbps(100), LINE, lost);
+    assert_eq!(short.cuts(), 0);
+
+    let (mut long, mut now) = grown();
+    for _ in 0..100 {
+        long.step(&config, now, mbps(100), LINE, over_10_ms(0, true));
+        now += config.period;
+    }
+    assert_eq!((long.cuts(), long.rate()), (1, mbps(100)));
+    // The hold of one loss, not of a hundred.
+    let until = long.view(&config, now, (mbps(100), mbps(100))).held_until.expect("held");
+    assert!(until.since(now) < Span::from_secs(8), "{:?}", until.since(now));
+
+    let marks = RateConfig { hold: HoldForm::None, ..long_paths() };
+    let (mut marked, now) = grown();
+    marked.step(&marks, now, mbps(100), LINE, over_10_ms(0, true));
+    assert_eq!(marked.cuts(), 0, "each has its own marks");
 }

@@ -20,7 +20,7 @@ use crate::shaper::{
 };
 use std::collections::BTreeSet;
 use weir_core::host::Brake;
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 impl Dataplane {
     /// Sets levels of pairs that send from here. A pair without a class gets one, with its levels
@@ -84,12 +84,15 @@ impl Dataplane {
         failed
     }
 
-    /// What a pair that receives here is offered, if it shows marks that its guest answers: the guest does not see those
-    /// of a pair that gets no more. `None`: it sees all.
-    ///
-    /// A VM whose congestion control is translated sees no marks of its connections, and the translation needs them.
+    /// What the queue of a pair that sends from here may hold; `None`: what all may.
+    pub fn set_room(&mut self, pair: PairId, room: Option<Bytes>) -> Result<(), Error> {
+        Ok(self.shaper.set_room(pair, room)?)
+    }
+
+    /// What a pair that receives here is offered, if it shows marks that a guest or a translation answers: they do not
+    /// see those of a pair that gets no more. `None`: they see all.
     pub fn spare_marks(&mut self, pair: PairId, offer: Option<Rate>) -> Result<(), Error> {
-        match offer.filter(|_| !self.config.translations.contains_key(&pair.dst)) {
+        match offer {
             Some(offer) => self.programs.offers.put(pair.into(), offer.as_bps()),
             None => self.programs.offers.delete(pair.into()).map(drop),
         }

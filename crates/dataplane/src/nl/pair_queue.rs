@@ -70,6 +70,13 @@ impl Batch {
         self.add_filter(device, handle, info(2, Protocol::Ip6), &IP6);
     }
 
+    /// Appends: both fifos of the queue `handle` hold `limit` octets from now on. What waits stays.
+    pub fn set_pair_queue(&mut self, device: &Device, handle: u32, fifos: [u32; 2], limit: Bytes) {
+        for (minor, fifo) in [DATA, ACKS].into_iter().zip(fifos) {
+            self.set_bfifo(device, handle | minor, fifo, limit);
+        }
+    }
+
     fn add_filter(&mut self, device: &Device, queue: u32, info: u32, keys: &[Key]) {
         let fixed = Fixed { index: device.index, handle: 0, parent: queue, info };
         let what = format!("filter of the queue {} of {device}", Handle(queue)).into();

@@ -365,7 +365,7 @@ impl Htb {
         let mut batch = Batch::new();
         let class = self.levels.pooled();
         for minor in minors {
-            self.waits.lift(*minor);
+            self.waits.retire(*minor);
             let Some(node) = self.tree.nodes.get(minor).copied() else { continue };
             let id = layout::handle(*minor);
             self.change(&mut batch, *minor, node.parent, &class);
@@ -498,7 +498,8 @@ impl Shaper for Htb {
             self.waits.before(pair.minor, &wanted[&pair.minor].class);
         }
         let mut batch = Batch::new();
-        let tree = self.tree.plan(&wanted, self.config.queue, &self.device, &mut batch);
+        let room = |minor| self.waits.room(minor);
+        let tree = self.tree.plan(&wanted, &room, &self.device, &mut batch);
         self.send(&batch)?;
         if !tree.is_empty() {
             self.refresh()?;
@@ -653,6 +654,23 @@ impl Shaper for Htb {
             let all: Vec<PairId> = self.pairs.keys().copied().collect();
             self.write(all.into_iter())
         }
+    }
+
+    fn set_room(&mut self, pair: PairId, room: Option<Bytes>) -> Result<(), Error> {
+        self.fresh()?;
+        let Some(Pair { minor, .. }) = self.pairs.get(&pair).copied() else { return Ok(()) };
+        let before = self.waits.room(minor);
+        self.waits.set_room(minor, room);
+        let now = self.waits.room(minor);
+        if now != before {
+            let mut batch = Batch::new();
+            tree::set_room(&mut batch, &self.device, minor, now);
+            self.send(&batch)?;
+            if let Some(node) = self.tree.nodes.get(&minor) {
+                self.waits.after(minor, &node.class);
+            }
+        }
+        Ok(())
     }
 
     fn remove(&mut self, pairs: &[PairId]) -> Result<(), Error> {

@@ -338,6 +338,9 @@ pub trait Shaper {
     /// the whole batch if a ceiling is below its floor or a VM's floors would sum above its own.
     fn set(&mut self, rates: &[(PairId, PairRate)]) -> Result<usize, Error>;
 
+    /// What a pair's queue may hold; `None`: [`ShaperConfig::queue`]. A pair without a queue is ignored.
+    fn set_room(&mut self, pair: PairId, room: Option<Bytes>) -> Result<(), Error>;
+
     /// Returns the pairs' queues to their VM's pool, emptied. Unknown pairs are ignored.
     fn remove(&mut self, pairs: &[PairId]) -> Result<(), Error>;
 

@@ -116,11 +116,11 @@ impl Tree {
         }
     }
 
-    /// Appends what turns this tree into `wanted` with queues of `queue` octets.
+    /// Appends what turns this tree into `wanted` with queues of `room` octets, by the class's number.
     pub(super) fn plan(
         &self,
         wanted: &Nodes,
-        queue: Bytes,
+        room: &dyn Fn(u16) -> Bytes,
         device: &Device,
         batch: &mut Batch,
     ) -> Changes {
@@ -148,14 +148,14 @@ impl Tree {
             let verb = match found {
                 None => Verb::Create,
                 Some(found) if same(*minor, &found.class, &want.class) => {
-                    let queue = room(*minor, &want.class, queue);
+                    let queue = bound(*minor, &want.class, room(*minor));
                     changes.changed += usize::from(self.queue(*minor, queue, device, batch));
                     continue;
                 }
                 Some(_) => Verb::Change,
             };
             let (parent, id) = (layout::handle(want.parent), layout::handle(*minor));
-            let queue = room(*minor, &want.class, queue);
+            let queue = bound(*minor, &want.class, room(*minor));
             batch.set_class(device, verb, parent, id, &want.class);
             if verb == Verb::Create {
                 changes.created += 1;
@@ -172,7 +172,9 @@ impl Tree {
     fn queue(&self, minor: u16, queue: Bytes, device: &Device, batch: &mut Batch) -> bool {
         let there = self.queues.get(&minor).copied().map(u64::from);
         let needed = layout::is_leaf(minor) && there != Some(queue.get());
-        if needed {
+        if needed && there.is_some() && is_pair(minor) {
+            set_room(batch, device, minor, queue);
+        } else if needed {
             if self.held.contains(&minor) && is_pair(minor) {
                 batch.delete_qdisc(device, layout::handle(minor));
             }
@@ -213,12 +215,18 @@ pub(super) fn set_queue(batch: &mut Batch, device: &Device, minor: u16, limit: B
     }
 }
 
+/// Appends: what the queue of a pair's class may hold. What waits stays.
+pub(super) fn set_room(batch: &mut Batch, device: &Device, minor: u16, room: Bytes) {
+    let (queue, fifos) = (layout::queue_handle(minor), layout::fifo_handles(minor));
+    batch.set_pair_queue(device, queue, fifos, room);
+}
+
 /// A super-packet, for which a queue has room.
 const SUPER_PACKET: Bytes = Bytes::new(64 * 1024);
 
 /// Octets that may wait in a class. No program bounds the wait of external traffic, so its queue
 /// holds what lasts [`LONGEST_WAIT`] at its ceiling.
-fn room(minor: u16, class: &Class, queue: Bytes) -> Bytes {
+fn bound(minor: u16, class: &Class, queue: Bytes) -> Bytes {
     match layout::usage(minor) {
         Use::External(_) => {
             htb::rate(class.ceil).bytes_in(LONGEST_WAIT).max(SUPER_PACKET).min(queue)
@@ -248,7 +256,7 @@ mod tests {
     fn plan(tree: &Tree, wanted: &Nodes) -> (Changes, usize) {
         let device = Device { name: "weir-t".into(), index: 1 };
         let mut batch = Batch::new();
-        let changes = tree.plan(wanted, Bytes::new(4096), &device, &mut batch);
+        let changes = tree.plan(wanted, &|_| Bytes::new(4096), &device, &mut batch);
         (changes, batch.len())
     }
 
@@ -279,7 +287,7 @@ mod tests {
     fn external_traffic_waits_a_quarter_of_a_second_but_a_super_packet_finds_room() {
         let room = |minor, kbit: u64| {
             let class = Class { ceil: kbit * 125, ..Class::default() };
-            room(minor, &class, Bytes::new(128 * 1024)).get()
+            bound(minor, &class, Bytes::new(128 * 1024)).get()
         };
         let external = layout::external(0);
         let wanted = [(64, 64 * 1024), (3000, 93_750), (100_000, 128 * 1024)];

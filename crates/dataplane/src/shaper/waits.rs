@@ -16,6 +16,7 @@ use super::tree::Nodes;
 use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::table::CounterArray;
+use std::collections::BTreeMap;
 use weir_core::classes::longest_wait;
 use weir_units::Bytes;
 
@@ -41,17 +42,33 @@ fn level(class: &Class, queue: Bytes) -> Level {
 pub(super) struct Waits {
     levels: Option<CounterArray<Level>>,
     queue: Bytes,
+    /// Classes whose queues hold more than that.
+    rooms: BTreeMap<u16, Bytes>,
 }
 
 impl Waits {
     /// For a shaper whose packets pass no program.
     pub(super) const fn unbounded(queue: Bytes) -> Self {
-        Self { levels: None, queue }
+        Self { levels: None, queue, rooms: BTreeMap::new() }
     }
 
     /// `None` if the array was loaded too small.
     pub(super) fn new(levels: CounterArray<Level>, queue: Bytes) -> Option<Self> {
-        (levels.len() == NODES as usize).then_some(Self { levels: Some(levels), queue })
+        let whole = levels.len() == NODES as usize;
+        whole.then_some(Self { levels: Some(levels), queue, rooms: BTreeMap::new() })
+    }
+
+    /// What the queue of a class may hold.
+    pub(super) fn room(&self, minor: u16) -> Bytes {
+        self.rooms.get(&minor).copied().unwrap_or(self.queue)
+    }
+
+    /// The queue of a class holds this now; `None`: what all hold.
+    pub(super) fn set_room(&mut self, minor: u16, room: Option<Bytes>) {
+        match room {
+            Some(room) => self.rooms.insert(minor, room),
+            None => self.rooms.remove(&minor),
+        };
     }
 
     /// The array and a class's place in it. The first classes are the first used: there are as many
@@ -65,7 +82,7 @@ impl Waits {
     /// A class is about to get these parameters, or to keep its own if the kernel refuses.
     pub(super) fn before(&self, minor: u16, class: &Class) {
         let Some((levels, place)) = self.place(minor) else { return };
-        let wanted = level(class, self.queue);
+        let wanted = level(class, self.room(minor));
         // None is no bound at all.
         if (1..wanted.ceiling).contains(&levels.get(place).ceiling) {
             levels.put(place, wanted);
@@ -75,14 +92,19 @@ impl Waits {
     /// A class has these parameters.
     pub(super) fn after(&self, minor: u16, class: &Class) {
         let Some((levels, place)) = self.place(minor) else { return };
-        let wanted = level(class, self.queue);
+        let wanted = level(class, self.room(minor));
         if levels.get(place) != wanted {
             levels.put(place, wanted);
         }
     }
 
     /// A class has no pair any more.
-    pub(super) fn lift(&self, minor: u16) {
+    pub(super) fn retire(&mut self, minor: u16) {
+        self.set_room(minor, None);
+        self.lift(minor);
+    }
+
+    fn lift(&self, minor: u16) {
         let Some((levels, place)) = self.place(minor) else { return };
         if levels.get(place) != Level::default() {
             levels.put(place, Level::default());
@@ -95,7 +117,7 @@ impl Waits {
         let (levels, place) = self.place(minor)?;
         let level = levels.get(place);
         let has_bound = level.ceiling > 0 && level.limit_ns > 0;
-        has_bound.then(|| Bytes::new(level.limit).saturating_sub(self.queue))
+        has_bound.then(|| Bytes::new(level.limit).saturating_sub(self.room(minor)))
     }
 
     /// The kernel has these classes; those that are not `owned` have no pair.

@@ -21,7 +21,7 @@ use weir_core::host::{
 use weir_core::mechanism::PairView;
 use weir_core::message::Message;
 use weir_journal::{Kept, Log};
-use weir_units::{HostId, PairId, Rate, SortedSet, Span, Time, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, SortedSet, Span, Time, VmId};
 use weir_wire::MAX_RECORDS;
 
 /// The class of packets of VMs with a floor, and of messages; and of those without.
@@ -39,6 +39,8 @@ pub(super) struct Changes {
     pub(super) classes: Vec<(VmId, u8)>,
     /// What is offered to pairs that show marks.
     pub(super) offers: Vec<(PairId, Option<Rate>)>,
+    /// What the queues of pairs may hold.
+    pub(super) rooms: Vec<(PairId, Option<Bytes>)>,
     /// What VMs' pairs without a queue may send.
     pub(super) brakes: Vec<(VmId, Brake)>,
 }
@@ -46,7 +48,8 @@ pub(super) struct Changes {
 impl Changes {
     fn is_empty(&self) -> bool {
         let pairs = self.forgotten.is_empty() && self.settings.is_empty();
-        pairs && self.classes.is_empty() && self.offers.is_empty() && self.brakes.is_empty()
+        let orders = self.classes.is_empty() && self.offers.is_empty() && self.rooms.is_empty();
+        pairs && orders && self.brakes.is_empty()
     }
 }
 
@@ -205,6 +208,7 @@ impl Agent {
             due.settings.extend(changes.settings);
             due.classes.extend(changes.classes);
             due.offers.extend(changes.offers);
+            due.rooms.extend(changes.rooms);
             due.brakes.extend(changes.brakes);
         }
         due
@@ -212,7 +216,7 @@ impl Agent {
 
     fn changed(&mut self, now: Time) -> Changes {
         let work = self.host.work(now);
-        let Work { forgotten, pairs, paths, classes, offers, brakes, .. } = work;
+        let Work { forgotten, pairs, paths, classes, offers, rooms, brakes, .. } = work;
         self.messages.extend(work.messages);
         self.greetings.extend(work.greetings);
         // What a pair has is what its paths have, if it has several.
@@ -221,7 +225,7 @@ impl Agent {
         // A VM that went has no class, nor anything to send.
         let class = |class| if class == Class::BestEffort { LAST } else { FIRST };
         let classes = classes.into_iter().filter_map(|(vm, of)| Some((vm, class(of?)))).collect();
-        Changes { forgotten, settings, classes, offers, brakes }
+        Changes { forgotten, settings, classes, offers, rooms, brakes }
     }
 
     /// Peers to greet, before anything is said.

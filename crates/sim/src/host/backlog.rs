@@ -8,7 +8,6 @@
 //!           with the higher one, until an agent looks; here the rule sees it at once.
 //! Source    `bpf/backlog.h`; limits: `weir-dataplane`'s `waits.rs`.
 
-use super::classes::QUEUE;
 use super::htb::Class;
 use crate::packet::{Kind, Packet};
 use weir_core::backlog::{Arrival, Backlog as Law, Bound};
@@ -54,7 +53,7 @@ impl Backlog {
         let bound = Bound {
             bps: class.ceil,
             limit_ns: longest + ahead,
-            room: QUEUE + ahead * class.ceil / OCTET,
+            room: class.room + ahead * class.ceil / OCTET,
         };
         !self.law.admits(&bound, arrival, now - since < YOUTH)
     }
@@ -63,13 +62,21 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::classes::FRAME;
+    use crate::host::classes::{FRAME, QUEUE};
 
     const MS: u64 = 1_000_000;
 
     /// Without a burst; a frame lasts 34.6 ms at 350 kbit/s.
     fn class(ceil: u64) -> Class {
-        Class { rate: 64_000, ceil, burst: 0, cburst: 0, quantum: 1514, wait: Some(250 * MS) }
+        Class {
+            rate: 64_000,
+            ceil,
+            burst: 0,
+            cburst: 0,
+            quantum: 1514,
+            wait: Some(250 * MS),
+            room: QUEUE,
+        }
     }
 
     /// How many of so many frames are let in at once.

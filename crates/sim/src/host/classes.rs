@@ -38,6 +38,7 @@ fn class(of: classes::Class) -> Class {
         cburst: of.ceil.time_for(of.cburst).as_nanos() as i64,
         quantum: of.quantum.into(),
         wait: None,
+        room: QUEUE,
     }
 }
 
@@ -85,11 +86,11 @@ impl Levels {
         class(self.0.vm_default(&vm.whole()))
     }
 
-    /// A pair of `vm`, when the floors of all pairs of the host sum to `sum`.
-    pub(crate) fn pair(&self, vm: &Share, rates: (Rate, Rate), sum: Rate) -> Class {
+    /// A pair of `vm` whose queue has this room, when the floors of all pairs of the host sum to `sum`.
+    pub(crate) fn pair(&self, vm: &Share, rates: (Rate, Rate), room: Bytes, sum: Rate) -> Class {
         let of = self.0.pair(&vm.whole(), rates, sum);
-        let wait = longest_wait(of.ceil, classes::QUEUE).map(Span::as_nanos);
-        Class { wait, ..class(of) }
+        let wait = longest_wait(of.ceil, room).map(Span::as_nanos);
+        Class { wait, room: room.get(), ..class(of) }
     }
 }
 
@@ -101,7 +102,10 @@ mod tests {
     fn classes_have_nanoseconds_and_only_pairs_a_bound_in_time() {
         let share = Share { floor: Rate::from_mbps(90), cap: None };
         let levels = |paced| Levels::new(Rate::from_mbps(200), Rate::from_mbps(4), &[share], paced);
-        let pair = levels(false).pair(&share, (Rate::ZERO, Rate::from_bps(350_000)), Rate::ZERO);
+        let pair = {
+            let rates = (Rate::ZERO, Rate::from_bps(350_000));
+            levels(false).pair(&share, rates, classes::QUEUE, Rate::ZERO)
+        };
         assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(346));
         let (default, vm) = (levels(false).vm_default(&share), levels(false).vm(&share));
         assert_eq!((default.wait, vm.wait), (None, None));

@@ -35,6 +35,8 @@ pub(crate) struct Class {
     pub(crate) quantum: i64,
     /// What waits may last for so long at the ceiling, ns; for ever, if absent.
     pub(crate) wait: Option<u64>,
+    /// Octets that may wait.
+    pub(crate) room: u64,
 }
 
 /// What a class may do now.
@@ -222,8 +224,9 @@ impl Htb {
     /// Queues packet `id` of a class; whether it was let in and there was room.
     pub(crate) fn push(&mut self, number: u32, id: u32, packet: &Arrival) -> bool {
         let leaf = &mut self.leaves[number as usize];
+        let room = leaf.bucket.class.room;
         let is_in = !leaf.backlog.is_long(packet, &leaf.bucket.class)
-            && leaf.queue.push((id, packet.octets as u16), packet.is_ack);
+            && leaf.queue.push((id, packet.octets as u16), packet.is_ack, room);
         if is_in {
             self.backlogged.insert((leaf.vm, number));
         } else {

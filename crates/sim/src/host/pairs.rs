@@ -7,7 +7,7 @@ use weir_core::host::Policy;
 use weir_core::marks::Spared;
 use weir_core::trinity::Colours;
 use weir_journal::Log;
-use weir_units::{HostId, PairId, PathId, Rate, SortedMap};
+use weir_units::{Bytes, HostId, PairId, PathId, Rate, SortedMap};
 
 /// The links of each path from one host to another: as many paths between any two.
 pub(crate) type PathLinks = SortedMap<(HostId, HostId), Vec<Vec<u32>>>;
@@ -120,6 +120,8 @@ pub(super) struct Sending {
     pub(super) leaf: Option<u32>,
     pub(super) floor: Rate,
     pub(super) ceiling: Rate,
+    /// What its queue may hold, if that was ordered.
+    pub(super) room: Option<Bytes>,
     /// Where switches serve what is within the floor first.
     pub(super) colours: Colours,
 }

@@ -9,7 +9,7 @@
 //! Not here  How much may wait in all: see `backlog`.
 //! Source    `weir-dataplane`'s `nl/pair_queue.rs`.
 
-use super::classes::{FRAME, QUEUE};
+use super::classes::FRAME;
 use crate::packet::{Kind, Packet};
 use std::collections::VecDeque;
 
@@ -49,11 +49,11 @@ impl Queue {
         self.data.octets + self.acks.octets
     }
 
-    /// Adds a packet; whether there was room.
-    pub(super) fn push(&mut self, packet: Waiting, is_ack: bool) -> bool {
+    /// Adds a packet; whether there was room in a fifo of `room` octets.
+    pub(super) fn push(&mut self, packet: Waiting, is_ack: bool, room: u64) -> bool {
         let fifo = if is_ack { &mut self.acks } else { &mut self.data };
         let octets = fifo.octets + u64::from(packet.1);
-        let has_room = octets <= QUEUE;
+        let has_room = octets <= room;
         if has_room {
             fifo.octets = octets;
             fifo.packets.push_back(packet);
@@ -88,6 +88,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::classes::QUEUE;
 
     const ACK: u16 = 66;
     const DATA: u16 = FRAME as u16;
@@ -100,8 +101,8 @@ mod tests {
     #[test]
     fn an_acknowledgement_waits_for_one_packet_and_data_for_as_many_octets() {
         let mut queue = Queue::default();
-        assert!((0..20).all(|id| queue.push((id, DATA), false)));
-        assert!((0..400).all(|id| queue.push((1000 + id, ACK), true)));
+        assert!((0..20).all(|id| queue.push((id, DATA), false, QUEUE)));
+        assert!((0..400).all(|id| queue.push((1000 + id, ACK), true, QUEUE)));
         let order = order(&mut queue);
         let turns: Vec<usize> = order.split(|is_ack| !is_ack).map(<[bool]>::len).collect();
         // All 400 while 18 of the 20 go, after one or two.
@@ -116,9 +117,9 @@ mod tests {
     fn each_keeps_its_order_and_its_room() {
         let mut queue = Queue::default();
         let room = |size: u16| (QUEUE / u64::from(size)) as u32;
-        assert!((0..room(ACK)).all(|id| queue.push((1000 + id, ACK), true)));
-        assert!((0..room(DATA)).all(|id| queue.push((id, DATA), false)), "it is not theirs");
-        assert!(!queue.push((0, ACK), true) && !queue.push((0, DATA), false));
+        assert!((0..room(ACK)).all(|id| queue.push((1000 + id, ACK), true, QUEUE)));
+        assert!((0..room(DATA)).all(|id| queue.push((id, DATA), false, QUEUE)), "it is not theirs");
+        assert!(!queue.push((0, ACK), true, QUEUE) && !queue.push((0, DATA), false, QUEUE));
         let all: Vec<u32> = std::iter::from_fn(|| queue.pop()).map(|(id, _)| id).collect();
         let (acks, data): (Vec<u32>, Vec<u32>) = all.into_iter().partition(|id| *id >= 1000);
         assert!(acks.is_sorted() && data.is_sorted());

@@ -410,7 +410,8 @@ impl Shim {
     pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        let Changes { forgotten, settings, classes, offers, brakes } = host.agent.changes(now);
+        let changes = host.agent.changes(now);
+        let Changes { forgotten, settings, classes, offers, rooms, brakes } = changes;
         for peer in host.agent.greetings() {
             self.greet(net, number, peer);
         }
@@ -440,6 +441,14 @@ impl Shim {
             }
         }
         let mut touched: Vec<u32> = Vec::new();
+        for (id, room) in rooms {
+            let first =
+                self.numbers.get(&id).map(|first| (*first, &mut self.pairs[*first as usize]));
+            if let Some((number, pair)) = first.filter(|(_, pair)| !pair.has_several()) {
+                pair.sending.room = room;
+                touched.extend(pair.sending.leaf.map(|_| number));
+            }
+        }
         for (id, settings) in settings {
             let Some(&first) = self.numbers.get(&id) else { continue };
             if settings.len() != self.pairs[first as usize].paths as usize {

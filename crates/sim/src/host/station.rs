@@ -16,6 +16,7 @@ use super::times::Times;
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
+use weir_core::classes::QUEUE;
 use weir_core::host::{Brake, Direction, Policy, Setting};
 use weir_units::{HostId, PairId, Rate, SortedMap, SortedSet, Time, VmId};
 
@@ -278,7 +279,8 @@ impl Host {
         let is_free = self.free[pair.vm as usize];
         let ceiling = if is_free { self.policy.line } else { pair.sending.ceiling };
         let rates = (pair.sending.floor, ceiling);
-        let class = self.levels.pair(share, rates, self.floors);
+        let room = pair.sending.room.unwrap_or(QUEUE);
+        let class = self.levels.pair(share, rates, room, self.floors);
         match pair.sending.leaf {
             Some(leaf) => self.htb.set(leaf, class),
             None => {

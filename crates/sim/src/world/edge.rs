@@ -180,21 +180,17 @@ impl Edge {
             net.drop(id);
             return None;
         }
-        let mut is_spared = false;
         if let Some(shim) = &mut self.shim
             && matches!(packet.kind, Kind::Data | Kind::Ack | Kind::Datagram)
+            && shim.arrive(net, id, &mut packet)
         {
-            is_spared = shim.arrive(net, id, &mut packet);
+            packet.bits &= !CE;
         }
         if let Some(translator) = &mut self.translator {
             let is_ack = packet.kind == Kind::Ack;
             let shim = self.shim.as_ref().filter(|_| is_ack);
             let paced = shim.and_then(|shim| shim.paced(packet.flow));
             translator.come(net.now, &mut packet, paced);
-        }
-        if is_spared {
-            // Translation reads marks before.
-            packet.bits &= !CE;
         }
         net.slab.free(id);
         Some(packet)

@@ -208,13 +208,18 @@ impl SendPair {
         std::mem::take(&mut self.waited).backlog()
     }
 
+    /// Whether the next step of the law finds congestion.
+    pub(super) const fn is_congested(&self) -> bool {
+        self.lost > self.late
+    }
+
     pub(super) fn take_feedback(&mut self, span: Span) -> Feedback {
         let octets = self.meter.total.wrapping_sub(self.octets_at_rate);
         self.octets_at_rate = self.meter.total;
         let used = Some(Rate::of(Bytes::new(octets), span));
         let (lost, late) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.late));
         let only_marks = !std::mem::take(&mut self.has_loss);
-        Feedback { lost, late, only_marks, used, round_trip: None }
+        Feedback { lost, late, only_marks, used, ..Feedback::default() }
     }
 }
 

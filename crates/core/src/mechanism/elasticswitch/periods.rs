@@ -7,10 +7,11 @@
 
 use super::pairs::SendPair;
 use super::{Direction, LEAST_PAIR_RATE, Machine, Outbox, Promise, Setting, Vm};
+use crate::classes::{self, QUEUE};
 use crate::message::Message;
 use crate::partition::{Borrowing, SendHose};
 use crate::rate::Feedback;
-use weir_units::{PairId, Rate, SortedMap, Span, Time, VmId};
+use weir_units::{HostId, PairId, Rate, SortedMap, Span, Time, VmId};
 
 /// This much of a host's link, less what traffic without a floor gets, can be floors at once: the
 /// rest is for control, and for what a pair may miss of its guarantee and still count as using it.
@@ -148,8 +149,9 @@ impl Machine {
     fn allocate(&mut self, now: Time) {
         let span = now.since(self.rate_stepped_at);
         self.rate_stepped_at = now;
+        let lossy = self.lossy_paths();
         let es = &self.es;
-        let line = self.policy.line;
+        let (line, directory) = (self.policy.line, &self.policy.directory);
         for (pair, p) in &mut self.send {
             let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
             let hose = &mut vm.hose(p.hose).send;
@@ -164,7 +166,9 @@ impl Machine {
                 self.orders.pairs.set_paths(*pair, paths.settings(), line);
                 continue;
             }
-            let feedback = Feedback { round_trip, ..p.take_feedback(span) };
+            let peer = || directory.get(&pair.dst).map(|location| location.host);
+            let path_lost = !lossy.is_empty() && peer().is_some_and(|peer| lossy.contains(&peer));
+            let feedback = Feedback { round_trip, path_lost, ..p.take_feedback(span) };
             p.look_for_blindness(span, self.policy.is_here(pair.dst));
             let is_blind = p.is_blind(es.rate.signal);
             let before = p.rate.phase();
@@ -178,6 +182,9 @@ impl Machine {
             }
             self.orders.events.entered(*pair, None, (before, p.rate.phase()));
             p.floor = floor;
+            let room = Some(classes::room(floor));
+            let is_deep = es.rate.is_long(round_trip);
+            self.orders.rooms.put(*pair, room.filter(|room| is_deep && *room > QUEUE));
         }
         if let Some(budget) = es.rate.lends_vm.map(|times| line.scale(times)) {
             self.keep_to_budgets(budget);
@@ -190,6 +197,16 @@ impl Machine {
                 self.orders.pairs.set(*pair, setting);
             }
         }
+    }
+
+    /// Hosts that are far, and of whose pairs one has lost: their pairs take the same way. Cheap
+    /// where nothing was lost.
+    fn lossy_paths(&self) -> Vec<HostId> {
+        if self.es.rate.long_path.is_none() {
+            return Vec::new();
+        }
+        let lossy = self.send.iter().filter(|(_, p)| p.is_congested());
+        lossy.filter_map(|(pair, _)| Some(self.policy.directory.get(&pair.dst)?.host)).collect()
     }
 
     /// No VM's pairs borrow more than `budget` together: what is beyond it, each gives back in

@@ -5,7 +5,7 @@ use crate::host::{Location, ReceiveCount, SendCount};
 use crate::mechanism::Law;
 use crate::message::Backlog;
 use crate::rate::Signal;
-use weir_units::{SortedMap, Span, TenantId};
+use weir_units::{Bytes, SortedMap, Span, TenantId};
 
 const A: VmId = VmId(0);
 const B: VmId = VmId(1);
@@ -35,6 +35,7 @@ struct Sender {
     count: SendCount,
     serial: u32,
     arrived: u64,
+    round_trip: Option<Span>,
 }
 
 impl Sender {
@@ -48,7 +49,8 @@ impl Sender {
         let mut agent = Machine::of(config, Time::ZERO);
         let mut out = Outbox::default();
         agent.handle(Time::ZERO, Input::Seen(PAIR, Direction::Send), &mut out);
-        Self { agent, now: Time::ZERO, count: SendCount::default(), serial: 0, arrived: 0 }
+        let (count, round_trip) = (SendCount::default(), None);
+        Self { agent, now: Time::ZERO, count, serial: 0, arrived: 0, round_trip }
     }
 
     fn with(signal: Signal) -> Self {
@@ -81,7 +83,7 @@ impl Sender {
                 floor: FLOOR,
                 unbounded: true,
                 confirm: false,
-                round_trip: None,
+                round_trip: self.round_trip,
             };
             let Traffic { lost, marked, .. } = traffic;
             let congestion = Congestion { pair: PAIR, lost, marked, received };
@@ -325,4 +327,26 @@ fn the_offer_of_a_pair_that_shows_marks_is_told_where_guests_answer_marks() {
     assert!(with(Signal::Loss).is_some_and(|offer| offer > Rate::from_mbps(100)));
     assert_eq!(with(Signal::Ecn), None, "no guest sees any");
     assert_eq!(offer_of_marked(ElasticSwitch::seawall()), None, "no floors");
+}
+
+#[test]
+fn the_queue_of_a_large_floor_holds_more_while_its_path_is_long() {
+    let mut sender = Sender::new(ElasticSwitch::preset("steady").expect("listed"));
+    let mut room = |ms: Option<u64>| {
+        sender.round_trip = ms.map(Span::from_millis);
+        sender.play(Span::from_millis(100), QUIET);
+        sender.agent.orders(sender.now).rooms.get(PAIR)
+    };
+    assert_eq!([room(None), room(Some(5))], [None; 2]);
+    // 20 ms of 300 Mbit/s are 5.7 times 128 KiB.
+    assert_eq!(room(Some(10)), Some(Bytes::new(5 * 128 * 1024)));
+    assert_eq!(room(Some(1)), None);
+
+    room(Some(10));
+    sender.agent.orders(sender.now).rooms.take_changed();
+    let mut without = sender.agent.policy.clone();
+    without.retain_vms(|_| false);
+    sender.agent.handle(sender.now, Input::Policy(&without), &mut Outbox::default());
+    let changed = sender.agent.orders(sender.now).rooms.take_changed();
+    assert_eq!(changed, [(PAIR, None)], "a pair that is over has none");
 }

@@ -56,6 +56,8 @@ struct Tree {
     /// The slots of VMs that an earlier agent had.
     remembered: BTreeMap<VmId, u16>,
     pairs: Pairs,
+    /// Pairs whose queues hold more than others.
+    rooms: BTreeMap<PairId, Bytes>,
     /// Pairs of the pair nodes in use.
     owners: BTreeMap<u16, PairId>,
     /// Nodes of an earlier agent's pairs that have not been claimed or given up yet.
@@ -118,6 +120,7 @@ impl Tree {
             vms: BTreeMap::new(),
             remembered: remembered.iter().filter_map(slot).collect(),
             pairs: Pairs::new(),
+            rooms: BTreeMap::new(),
             owners: BTreeMap::new(),
             claimable: PAIRS.filter(there).collect(),
             floors: Rate::ZERO,
@@ -148,8 +151,9 @@ impl Tree {
     fn pair(&self, id: PairId, rate: PairRate) -> Level {
         let vm = &self.vms[&id.src];
         let class = self.levels.pair(&vm.share, rate, self.floors);
+        let queue = self.rooms.get(&id).copied().unwrap_or(self.config.queue);
         let limit_ns = self.config.departs_within.as_nanos();
-        Level { limit_ns, ..self.leaf(class, nodes::share(vm.slot), Term::Lease) }
+        Level { limit_ns, ..nodes::leaf(class, nodes::share(vm.slot), queue, Term::Lease) }
     }
 
     /// All desired nodes. A node that is not named here should not exist.
@@ -210,6 +214,7 @@ impl Tree {
         self.remembered.clear();
         self.levels = Levels::new(&self.config, vms);
         self.pairs.retain(|id, _| self.vms.contains_key(&id.src));
+        self.rooms.retain(|id, _| self.pairs.contains_key(id));
         self.owners.retain(|_, id| self.vms.contains_key(&id.src));
         self.floors = desired::floors(&self.pairs);
         let shares: BTreeSet<u64> =
@@ -331,7 +336,16 @@ impl Tree {
         Ok(self.settle(&named))
     }
 
+    fn set_room(&mut self, pair: PairId, room: Option<Bytes>) {
+        match room.filter(|_| self.pairs.contains_key(&pair)) {
+            Some(room) => self.rooms.insert(pair, room),
+            None => self.rooms.remove(&pair),
+        };
+        self.write_pairs(self.pairs.get_key_value(&pair).map(|(id, _)| id).into_iter());
+    }
+
     fn remove(&mut self, pairs: &[PairId]) {
+        self.rooms.retain(|pair, _| !pairs.contains(pair));
         let gone: Vec<Pair> = pairs.iter().filter_map(|id| self.pairs.remove(id)).collect();
         self.retire(&gone.iter().map(|pair| pair.minor).collect::<Vec<_>>());
         self.settle(&BTreeSet::new());
@@ -397,6 +411,11 @@ impl Shaper for DepartureTimes {
 
     fn set(&mut self, rates: &[(PairId, PairRate)]) -> Result<usize, Error> {
         self.tree.set(rates)
+    }
+
+    fn set_room(&mut self, pair: PairId, room: Option<Bytes>) -> Result<(), Error> {
+        self.tree.set_room(pair, room);
+        Ok(())
     }
 
     fn remove(&mut self, pairs: &[PairId]) -> Result<(), Error> {

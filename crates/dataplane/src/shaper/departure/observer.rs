@@ -15,7 +15,7 @@ use crate::shaper::{
 use crate::table::CounterArray;
 use std::collections::BTreeSet;
 use weir_core::classes::Overbooked;
-use weir_units::{PairId, VmId};
+use weir_units::{Bytes, PairId, VmId};
 
 /// Levels without a queue. See [`Shaper`] for the order of calls.
 pub struct Observer(Tree);
@@ -62,6 +62,11 @@ impl Shaper for Observer {
 
     fn set(&mut self, rates: &[(PairId, PairRate)]) -> Result<usize, Error> {
         self.0.set(rates)
+    }
+
+    fn set_room(&mut self, pair: PairId, room: Option<Bytes>) -> Result<(), Error> {
+        self.0.set_room(pair, room);
+        Ok(())
     }
 
     fn remove(&mut self, pairs: &[PairId]) -> Result<(), Error> {

@@ -12,7 +12,15 @@ fn class(rate: u64, ceil: u64) -> Class {
         let octets = (rate / 8000).max(2 * u64::from(FRAME));
         (octets * 8 * SECOND / rate) as i64
     };
-    Class { rate, ceil, burst: lead(rate), cburst: lead(ceil), quantum: FRAME.into(), wait: None }
+    Class {
+        rate,
+        ceil,
+        burst: lead(rate),
+        cburst: lead(ceil),
+        quantum: FRAME.into(),
+        wait: None,
+        room: 128 * 1024,
+    }
 }
 
 /// Queues a packet of data of one flow.
