@@ -119,3 +119,17 @@ fn on_a_long_path_a_queue_has_room_for_twenty_milliseconds_of_its_floor_in_whole
     assert_eq!([0, 10, 104, 105, 450, 10_000].map(queues), [1, 1, 1, 2, 8, 190]);
     assert_eq!(room(Rate::MAX), Bytes::new(1 << 30));
 }
+
+#[test]
+fn what_waits_is_bounded_in_time_by_half_of_a_deep_queue_and_three_quarters_of_the_usual_one() {
+    let octets = |queues: u64| {
+        let ceiling = Rate::from_mbps(1000);
+        let longest = longest_wait(ceiling, Bytes::new(QUEUE.get() * queues)).expect("slow");
+        ceiling.bytes_in(longest).get() as f64 / QUEUE.get() as f64
+    };
+    for (queues, bound) in [(1, 0.75), (2, 1.0), (4, 2.0), (8, 4.0)] {
+        assert!((octets(queues) - bound).abs() < 0.001, "{} of {queues}", octets(queues));
+    }
+    // 10 ms at the ceiling are 1.25 MB.
+    assert!((octets(100) - 9.537).abs() < 0.001, "{}", octets(100));
+}

@@ -67,9 +67,10 @@ pub struct RateConfig {
     /// (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
     pub growth_needs_sent: Bytes,
     /// Round trip from which on a loss holds longer than in the linear form, by the square of the
-    /// round trip over this one, and no less than one connection needs to regain its window; which
-    /// is at the floor while it holds, and together with all pairs of the same two hosts. Shorter: long paths borrow less than they could. Longer: a long
-    /// TCP connection loses its floor to losses of pairs that probe. Paper: not asked (`None`).
+    /// round trip over this one, and no less than one connection needs to regain its window; and
+    /// from which on a pair that holds comes to its floor, and the pairs of two hosts hold together.
+    /// Shorter: long paths borrow less than they could. Longer: a long TCP connection loses its
+    /// floor to losses of pairs that probe. Paper: not asked (`None`).
     pub long_path: Option<Span>,
     /// Bound of the rate, as a multiple of what the pair used in the fastest of its last periods,
     /// where that exceeds its floor. Below 1.5 a TCP connection grows late; larger, a pair that

@@ -148,7 +148,7 @@ impl PairRate {
 
         self.long = LongPath::of(config, feedback.round_trip, limit);
         let limit = self.limit(config, limit, feedback.used);
-        let hold = self.hold_time(config, weight);
+        let (hold, least) = self.hold_time(config, weight);
         self.hold.decay(config, weight);
         self.quiet_since.get_or_insert(now);
         self.sent +=
@@ -161,21 +161,23 @@ impl PairRate {
             };
             self.cut(alpha, now);
             self.congestion = feedback.lost;
-            self.hold.congested(config, now, hold, feedback.lost);
+            self.hold.congested(config, now, (hold, least), feedback.lost);
         } else if feedback.late > 0 {
-            self.hold.congested(config, now, hold, feedback.late);
+            self.hold.congested(config, now, (hold, least), feedback.late);
             self.quiet_since = Some(now);
         } else if self.hold.holds(config, now) {
             self.enter(Phase::Holding);
             self.held_until = Some(now);
             self.quiet_since = Some(now);
-            if self.long.is_some() {
-                // What is held for seconds must not be what another connection has to regain.
-                self.rate = floor_bps;
+            if let Some(long) = self.long {
+                // What is held for seconds must not be what another connection has to regain. Not at
+                // once: floors come and go with demands, and what waits was let in at this rate.
+                let part = (config.period.as_secs_f64() / long.regain).min(1.0);
+                self.rate -= (self.rate - floor_bps) * part;
             }
         } else if feedback.path_lost && self.long.is_some() && config.hold == HoldForm::Linear {
             self.cut(config.alpha, now);
-            self.hold.congested(config, now, hold, 0);
+            self.hold.congested(config, now, (hold, least), 0);
         } else if self.sent >= config.growth_needs_sent {
             self.sent = Bytes::new(0);
             self.grow(config, now, weight, floor_bps);
@@ -193,10 +195,11 @@ impl PairRate {
         line.min(Rate::from_bps_f64(times * self.used))
     }
 
-    /// How long one loss holds a pair of this weight (linear form), in seconds.
-    fn hold_time(&self, config: &RateConfig, weight: f64) -> f64 {
+    /// By how much a loss holds a pair of this weight longer (linear form), and how long it does in
+    /// any case. Seconds.
+    fn hold_time(&self, config: &RateConfig, weight: f64) -> (f64, f64) {
         let time = config.hold_base.as_secs_f64() / weight;
-        self.long.map_or(time, |long| (time * long.stretch).max(long.least))
+        self.long.map_or((time, 0.0), |long| (time * long.stretch, long.regain * long.part))
     }
 
     /// Gives back so much of what is borrowed that a `part` of it stays.
@@ -236,7 +239,7 @@ impl PairRate {
                 self.enter(Phase::Regaining);
             }
             _ => {
-                let bound = self.steps_bound(config, now, self.hold_time(config, weight));
+                let bound = self.steps_bound(config, now, self.hold_time(config, weight).0);
                 self.steps = self.steps.saturating_add(1).min(bound);
                 let v = f64::from(self.steps) * weight * config.a.as_f64();
                 self.rate += v * caution;
@@ -333,9 +336,11 @@ struct LongPath {
     /// How many times longer a loss holds. A connection regains what one loss took in a time that
     /// grows with the square of the round trip (Reno).
     stretch: f64,
-    /// A loss holds no pair for less, in seconds: until one connection that fills the link has its
-    /// window again (CUBIC, RFC 9438 §4.2). A small pair's losses are a large one's, too.
-    least: f64,
+    /// In which one connection that fills the link has its window again, in seconds (CUBIC, RFC
+    /// 9438 §4.2). A small pair's losses are a large one's, too.
+    regain: f64,
+    /// The part of that for which a loss holds any pair: nothing at the bound, all at twice that.
+    part: f64,
 }
 
 impl LongPath {
@@ -347,8 +352,9 @@ impl LongPath {
         }
         let stretch = (time.as_secs_f64() / long.as_secs_f64()).min(MOST_STRETCH).powi(2);
         let window = line.bytes_in(time).get() as f64 / FRAME as f64;
+        let part = (time.as_secs_f64() / long.as_secs_f64() - 1.0).min(1.0);
         // K = ∛(W·(1 − β) / C) with β = 0.7, C = 0.4.
-        Some(Self { stretch, least: (0.75 * window).cbrt() })
+        Some(Self { stretch, regain: (0.75 * window).cbrt(), part })
     }
 }
 

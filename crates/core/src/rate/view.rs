@@ -56,7 +56,7 @@ impl PairRate {
     fn hold_end(&self, config: &RateConfig, now: Time, weight: f64) -> Option<Time> {
         let until = match config.hold {
             HoldForm::None => return None,
-            HoldForm::Linear => self.hold.until?,
+            HoldForm::Linear => self.hold.end()?,
             HoldForm::History => {
                 // h·γ^(w·n) < 1 after n periods.
                 let fading = -weight * config.gamma.ln();

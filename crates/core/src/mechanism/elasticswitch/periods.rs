@@ -17,6 +17,9 @@ use weir_units::{HostId, PairId, Rate, SortedMap, Span, Time, VmId};
 /// rest is for control, and for what a pair may miss of its guarantee and still count as using it.
 const FITS: f64 = 0.95;
 
+/// A pair with a ceiling of no more than so many floors is at its floor.
+const AT_FLOOR: f64 = 1.1;
+
 impl Machine {
     // -- periods ------------------------------------------------------------------------------
 
@@ -167,7 +170,9 @@ impl Machine {
                 continue;
             }
             let peer = || directory.get(&pair.dst).map(|location| location.host);
-            let path_lost = !lossy.is_empty() && peer().is_some_and(|peer| lossy.contains(&peer));
+            let least = p.floor.scale(0.9);
+            let is_cut = |peer| lossy.iter().any(|(host, floor)| *host == peer && *floor >= least);
+            let path_lost = !lossy.is_empty() && peer().is_some_and(is_cut);
             let feedback = Feedback { round_trip, path_lost, ..p.take_feedback(span) };
             p.look_for_blindness(span, self.policy.is_here(pair.dst));
             let is_blind = p.is_blind(es.rate.signal);
@@ -182,9 +187,10 @@ impl Machine {
             }
             self.orders.events.entered(*pair, None, (before, p.rate.phase()));
             p.floor = floor;
-            let room = Some(classes::room(floor));
-            let is_deep = es.rate.is_long(round_trip);
-            self.orders.rooms.put(*pair, room.filter(|room| is_deep && *room > QUEUE));
+            // One that borrows may get less than its ceiling, and what waits is bounded by that.
+            let is_deep = es.rate.is_long(round_trip) && p.rate.rate() <= floor.scale(AT_FLOOR);
+            let room = is_deep.then(|| classes::room(floor));
+            self.orders.rooms.put(*pair, room.filter(|room| *room > QUEUE));
         }
         if let Some(budget) = es.rate.lends_vm.map(|times| line.scale(times)) {
             self.keep_to_budgets(budget);
@@ -199,14 +205,14 @@ impl Machine {
         }
     }
 
-    /// Hosts that are far, and of whose pairs one has lost: their pairs take the same way. Cheap
-    /// where nothing was lost.
-    fn lossy_paths(&self) -> Vec<HostId> {
+    /// The hosts and the floors of pairs that have lost. Other pairs of these hosts take the same way.
+    fn lossy_paths(&self) -> Vec<(HostId, Rate)> {
         if self.es.rate.long_path.is_none() {
             return Vec::new();
         }
         let lossy = self.send.iter().filter(|(_, p)| p.is_congested());
-        lossy.filter_map(|(pair, _)| Some(self.policy.directory.get(&pair.dst)?.host)).collect()
+        let path = |pair: &PairId| self.policy.directory.get(&pair.dst).map(|at| at.host);
+        lossy.filter_map(|(pair, p)| Some((path(pair)?, p.floor))).collect()
     }
 
     /// No VM's pairs borrow more than `budget` together: what is beyond it, each gives back in

@@ -330,11 +330,11 @@ fn the_offer_of_a_pair_that_shows_marks_is_told_where_guests_answer_marks() {
 }
 
 #[test]
-fn the_queue_of_a_large_floor_holds_more_while_its_path_is_long() {
+fn the_queue_of_a_large_floor_holds_more_while_its_path_is_long_and_it_does_not_borrow() {
     let mut sender = Sender::new(ElasticSwitch::preset("steady").expect("listed"));
     let mut room = |ms: Option<u64>| {
         sender.round_trip = ms.map(Span::from_millis);
-        sender.play(Span::from_millis(100), QUIET);
+        sender.play(Span::from_millis(100), Traffic { lost: 1, ..QUIET });
         sender.agent.orders(sender.now).rooms.get(PAIR)
     };
     assert_eq!([room(None), room(Some(5))], [None; 2]);
@@ -343,6 +343,11 @@ fn the_queue_of_a_large_floor_holds_more_while_its_path_is_long() {
     assert_eq!(room(Some(1)), None);
 
     room(Some(10));
+    let setting = sender.play(Span::from_secs(200), QUIET);
+    assert!(setting.ceiling > FLOOR.scale(1.1));
+    assert_eq!(sender.agent.orders(sender.now).rooms.get(PAIR), None, "it borrows");
+
+    sender.play(Span::from_millis(100), Traffic { lost: 1, ..QUIET });
     sender.agent.orders(sender.now).rooms.take_changed();
     let mut without = sender.agent.policy.clone();
     without.retain_vms(|_| false);
