@@ -162,8 +162,8 @@ pub struct Levels {
 /// [`QUEUE_WAIT`], or as long as the fewest octets last. No more than three quarters of the queue's
 /// own `queue` octets: the rest is for flows with little in it, which the queue itself cannot tell
 /// from others. A deep queue ([`room`]) has half for them: its class may get less than its ceiling,
-/// and where the queue itself is full, requests are lost. `None` where a full queue lasts less than a millisecond: the packets of a fast pair
-/// are not to pay for a clock.
+/// and where the queue itself is full, requests are lost. `None` where a full queue lasts less than
+/// a millisecond: the packets of a fast pair are not to pay for a clock.
 pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
     let is_slow = ceiling.time_for(queue) >= NO_TIME;
     let (usual, half) = (QUEUE.get() / 4 * 3, queue.get() / 2);

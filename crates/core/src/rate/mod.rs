@@ -305,6 +305,11 @@ impl PairRate {
         Rate::from_bps_f64(self.rate)
     }
 
+    /// Whether the pair's path is long, as of the last step ([`RateConfig::long_path`]).
+    pub const fn is_long(&self) -> bool {
+        self.long.is_some()
+    }
+
     /// State of the pair.
     pub const fn phase(&self) -> Phase {
         self.phase

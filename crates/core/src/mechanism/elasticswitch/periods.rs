@@ -172,7 +172,8 @@ impl Machine {
             let peer = || directory.get(&pair.dst).map(|location| location.host);
             let least = p.floor.scale(0.9);
             let is_cut = |peer| lossy.iter().any(|(host, floor)| *host == peer && *floor >= least);
-            let path_lost = !lossy.is_empty() && peer().is_some_and(is_cut);
+            let may_be = p.rate.is_long() && !lossy.is_empty();
+            let path_lost = may_be && peer().is_some_and(is_cut);
             let feedback = Feedback { round_trip, path_lost, ..p.take_feedback(span) };
             p.look_for_blindness(span, self.policy.is_here(pair.dst));
             let is_blind = p.is_blind(es.rate.signal);
@@ -205,12 +206,10 @@ impl Machine {
         }
     }
 
-    /// The hosts and the floors of pairs that have lost. Other pairs of these hosts take the same way.
+    /// The hosts and the floors of pairs over long paths that have lost. Other pairs of these hosts
+    /// take the same way.
     fn lossy_paths(&self) -> Vec<(HostId, Rate)> {
-        if self.es.rate.long_path.is_none() {
-            return Vec::new();
-        }
-        let lossy = self.send.iter().filter(|(_, p)| p.is_congested());
+        let lossy = self.send.iter().filter(|(_, p)| p.rate.is_long() && p.is_congested());
         let path = |pair: &PairId| self.policy.directory.get(&pair.dst).map(|at| at.host);
         lossy.filter_map(|(pair, p)| Some((path(pair)?, p.floor))).collect()
     }
