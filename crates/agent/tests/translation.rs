@@ -166,8 +166,8 @@ fn begin(world: &World, sender: &Agent<'_>) {
     });
 }
 
-/// The pair's floor exceeds the link, so marks cut no window: the translation is in force, hides
-/// the marks, and leaves the pair what it had. What a translation saves where floors fit is
+/// The pair's floor exceeds the link, so marks cut no window: the translation is in force, no guest
+/// sees the marks, and the pair has what it had. What a translation saves where floors fit is
 /// dataplane's to test
 /// (`guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_translate`).
 #[test]
@@ -192,7 +192,9 @@ fn a_translation_takes_nothing_from_a_pair_whose_floor_exceeds_the_link() {
     let connections = u64::from(CONNECTIONS);
     assert_eq!((a.to.as_str(), a.refused.as_ref(), a.unedited), ("virtual-ecn", None, 0));
     assert_eq!((a.connections, a.agreed, b.agreed), (connections, connections, connections));
-    assert!(b.marks_hidden > 10, "{a:?} {b:?}");
+    // The pair gets no more than its offer, so its marks are taken off before the translation sees
+    // them, but for those before the first offer.
+    assert!(b.marks_hidden < marked / 2, "{marked} {a:?} {b:?}");
     let reasons = one.explain();
     let is_said = |reason: &String| reason.starts_with("The connections of a follow virtual-ecn");
     assert!(reasons.iter().any(is_said), "{reasons:?}");
