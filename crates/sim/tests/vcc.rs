@@ -210,7 +210,7 @@ fn a_translation_stands_beside_agents() {
         let old = |seed| {
             let played = run(&scenario, mechanism, seed);
             assert!(played.observed.agent_pairs.iter().sum::<u64>() >= 10);
-            octets(&scenario, &played, "old")[0] as f64
+            octets(&scenario, &played, "old")[0]
         };
         [1, 2, 3].map(old).iter().sum::<f64>() / floor
     };
