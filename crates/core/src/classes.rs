@@ -172,8 +172,8 @@ pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
 }
 
 /// What the queue of a pair with this floor may hold on a long path: what the floor sends in twice
-/// [`QUEUE_WAIT`], in whole [`QUEUE`]s, so that few changes of a floor change it. A TCP connection
-/// whose queue holds less than 0.43 of its round trip falls below its floor with each loss (CUBIC).
+/// [`QUEUE_WAIT`], in whole [`QUEUE`]s, so that few changes of a floor change it. With less than
+/// 0.43 of its round trip in the queue, a connection falls below its floor with each loss (CUBIC).
 /// On short paths [`QUEUE`] is as much, and more would only make requests wait.
 pub fn room(floor: Rate) -> Bytes {
     let queues = floor.bytes_in(QUEUE_WAIT * 2).get() / QUEUE.get();

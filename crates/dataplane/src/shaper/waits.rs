@@ -42,7 +42,7 @@ fn level(class: &Class, queue: Bytes) -> Level {
 pub(super) struct Waits {
     levels: Option<CounterArray<Level>>,
     queue: Bytes,
-    /// Classes whose queues hold more than that.
+    /// Room of the classes with a deep queue.
     rooms: BTreeMap<u16, Bytes>,
 }
 

@@ -86,7 +86,7 @@ impl Levels {
         class(self.0.vm_default(&vm.whole()))
     }
 
-    /// A pair of `vm` whose queue has this room, when the floors of all pairs of the host sum to `sum`.
+    /// A pair of `vm` with a queue of this room, when the floors of all pairs of the host sum to `sum`.
     pub(crate) fn pair(&self, vm: &Share, rates: (Rate, Rate), room: Bytes, sum: Rate) -> Class {
         let of = self.0.pair(&vm.whole(), rates, sum);
         let wait = longest_wait(of.ceil, room).map(Span::as_nanos);

@@ -56,7 +56,7 @@ struct Tree {
     /// The slots of VMs that an earlier agent had.
     remembered: BTreeMap<VmId, u16>,
     pairs: Pairs,
-    /// Pairs whose queues hold more than others.
+    /// Room of the pairs with a deep queue.
     rooms: BTreeMap<PairId, Bytes>,
     /// Pairs of the pair nodes in use.
     owners: BTreeMap<u16, PairId>,
