@@ -13,7 +13,7 @@ struct law_input {
 	struct weir_arrival arrival;
 	__u64 is_new;
 };
-_Static_assert(sizeof(struct law_input) == 216, "backlog_law.rs expects 216");
+_Static_assert(sizeof(struct law_input) == 304, "backlog_law.rs expects 304");
 
 struct law_output {
 	struct weir_backlog backlog;

@@ -315,7 +315,7 @@ static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 			__sync_fetch_and_add(&counters->unleased, p->segments);
 			return NO_CLASS;
 		}
-		return is_backlogged(skb, p, state, own) ? NO_CLASS : own;
+		return is_backlogged(skb, p, state, own, dst.flags & WEIR_LOCAL) ? NO_CLASS : own;
 	}
 	forget_backlog(state);
 	stray = is_stray(state);
@@ -349,6 +349,8 @@ static __always_inline int classify(struct __sk_buff *skb)
 
 	if (skb->vlan_present && !observes())
 		take_priority_off(skb);
+	/* A guest in a container can set it. */
+	skb->tc_index = 0;
 	kind = parse_packet(skb, &p);
 	if (kind == KIND_BAD) {
 		__sync_fetch_and_add(&counters->malformed, 1);

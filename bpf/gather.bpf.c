@@ -48,6 +48,16 @@ static __always_inline void copy_backlog(struct weir_told_tx *told, const struct
 	if (!told->backlog.bps)
 		return;
 	told->backlog.seen_ns = entry->backlog.seen_ns;
+	told->backlog.data_moved_ns = entry->backlog.data_moved_ns;
+	told->backlog.acks_moved_ns = entry->backlog.acks_moved_ns;
+	told->backlog.since_ns = entry->backlog.since_ns;
+	told->backlog.rate = entry->backlog.rate;
+	told->backlog.acks_bps = entry->backlog.acks_bps;
+	told->backlog.acks_seen_ns = entry->backlog.acks_seen_ns;
+	told->backlog.passed = entry->backlog.passed;
+	told->backlog.left = entry->backlog.left;
+	told->backlog.data_in = entry->backlog.data_in;
+	told->backlog.acks_in = entry->backlog.acks_in;
 	told->backlog.data_waits = entry->backlog.data_waits;
 	told->backlog.acks_wait = entry->backlog.acks_wait;
 	told->backlog.data_owed = entry->backlog.data_owed;
@@ -86,6 +96,8 @@ static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,
 	told->unnumbered = entry->unnumbered;
 	told->dropped = entry->dropped;
 	told->stray_ns = entry->stray_ns;
+	told->data_left = entry->data_left;
+	told->acks_left = entry->acks_left;
 	copy_backlog(told, entry);
 	return 0;
 }

@@ -203,8 +203,18 @@ _Static_assert(sizeof(struct weir_port_counters) == 168, "intf.rs expects 128");
  * under the pair's lock.
  */
 struct weir_backlog {
-	__u64 seen_ns;		 /* what has drained by then is taken off */
-	__u64 bps;		 /* the ceiling of its class since then; 0: nothing waits */
+	__u64 seen_ns;	 /* what has drained by then is taken off; or when something last left */
+	__u64 data_moved_ns; /* when the data was last gone or seen to move */
+	__u64 acks_moved_ns;
+	__u64 bps;	 /* what drains in any case since then; 0: nothing waits */
+	__u64 since_ns;	 /* since when `passed` octets have left */
+	__u64 rate;	 /* bit/s at which it drained before that; 0: not known */
+	__u64 acks_bps;	 /* at which acknowledgements are taken from their flows while data waits */
+	__u64 acks_seen_ns; /* up to when they were */
+	__u32 passed;
+	__u32 left;	 /* what the last packet was told of `left` of the pair */
+	__u32 data_in;	 /* octets let in ever */
+	__u32 acks_in;
 	__u32 data[WEIR_PARTS];	 /* octets that wait, by flows */
 	__u32 acks[WEIR_PARTS];	 /* the same of acknowledgements, which wait beside the data */
 	__u32 data_waits;	 /* their sums, less what is owed */
@@ -212,7 +222,7 @@ struct weir_backlog {
 	__u32 data_owed; /* has drained and was not taken from a flow yet */
 	__u32 acks_owed;
 };
-_Static_assert(sizeof(struct weir_backlog) == 160, "core/src/backlog.rs expects 160");
+_Static_assert(sizeof(struct weir_backlog) == 224, "core/src/backlog.rs expects 224");
 
 /*
  * A pair whose source is here. Created and written by the kernel side, by
@@ -230,9 +240,12 @@ struct weir_tx {
 	__u64 unnumbered; /* octets that left without: IPv6, fragments; by `stamp` */
 	__u64 dropped;	  /* segments that its queue in HTB was too long for (see backlog.h) */
 	__u64 stray_ns;	  /* since when it sends without a class; 0: it has one */
+	__u16 data_left;  /* marks of the last packets that left (see backlog.h); by `stamp` */
+	__u16 acks_left;
+	__u32 reserved;
 	struct weir_backlog backlog;
 };
-_Static_assert(sizeof(struct weir_tx) == 224, "intf.rs expects 224");
+_Static_assert(sizeof(struct weir_tx) == 296, "intf.rs expects 296");
 
 /* Which marks of a pair its guest need not see (see marks.h). Written under the pair's lock. */
 struct weir_spared {
@@ -289,6 +302,9 @@ struct weir_told_tx {
 	__u64 unnumbered;
 	__u64 dropped;
 	__u64 stray_ns;
+	__u16 data_left;
+	__u16 acks_left;
+	__u32 reserved;
 	struct weir_backlog backlog;
 };
 _Static_assert(sizeof(struct weir_told_tx) == 8 + sizeof(struct weir_tx), "a copy of it");
@@ -332,8 +348,7 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
  * default and control queues, 4096.. pairs, 8192.. VMs' external queues.
  *
  * In HTB only pairs have levels (see backlog.h and lease.h), and of them only
- * `floor`, `ceiling`, `limit_ns` and `limit`, the limits with what HTB may send
- * ahead. Their nodes are the same; their classes begin at WEIR_HTB_PAIRS.
+ * `floor`, `ceiling`, `limit_ns`, `limit` and `ahead`. Their nodes are the same; their classes begin at WEIR_HTB_PAIRS.
  */
 #define WEIR_NODES 9216
 #define WEIR_PAIRS 4096u
@@ -350,8 +365,9 @@ struct weir_level {
 	__u64 limit_ns; /* longest wait in a leaf; how far ahead an inner node lends */
 	__u64 limit;	/* of a leaf: octets that may wait */
 	__u64 parent;	/* the node that lends */
+	__u64 ahead;	/* of a pair in HTB: octets that it may send ahead of its ceiling */
 };
-_Static_assert(sizeof(struct weir_level) == 48, "intf.rs expects 48");
+_Static_assert(sizeof(struct weir_level) == 56, "intf.rs expects 56");
 
 /* A leaf. Written by the kernel side under `lock`; the agent only reads it. */
 struct weir_queue {

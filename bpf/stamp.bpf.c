@@ -30,6 +30,8 @@
  * Where the agent only observes, packets leave unchanged, and all count as
  * without a number: losses do not show then.
  *
+ * It writes down how much of the pair's queue has left (see backlog.h).
+ *
  * It also removes the class from skb->priority. The uplink's own qdisc would
  * read it as a band: pfifo_fast uses its low four bits. Where that qdisc is ours
  * and divides the uplink between VMs and host, the packet gets a class there
@@ -97,6 +99,7 @@ int weir_stamp(struct __sk_buff *skb)
 	if (!state)
 		return TC_ACT_UNSPEC;
 
+	note_left(skb, state);
 	if (!observing && ecn_is_signal())
 		make_capable(skb, &p, kind == KIND_IP4);
 	if (observing || kind != KIND_IP4 || p.fragment) {

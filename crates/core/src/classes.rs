@@ -33,14 +33,12 @@ pub const MIN_RATE: Rate = Rate::from_bps(64_000);
 pub const FRAME: u64 = 1514;
 /// Bound of each queue in octets, unless another is given.
 pub const QUEUE: Bytes = Bytes::new(128 * 1024);
-/// How long what waits in a pair's queue may last at its ceiling, but see [`SHORTEST_QUEUE`]. With
+/// How long what waits in a pair's queue may last at its ceiling, but see [`shortest_queue`]. With
 /// less, one TCP connection does not fill its rate at a round trip of 10 ms; with more, requests of
 /// the same pair wait longer.
 pub const QUEUE_WAIT: Span = Span::from_millis(10);
-/// Octets that may always wait in a pair's queue, however long they last. It counts below
-/// 12.1 Mbit/s: a first window of ten segments, and what TCP needs to find a loss by duplicate ACKs
-/// after a cut.
-pub const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
+/// At this rate and above, ten full frames may always wait; near zero, fifteen.
+const FIFTEEN_FRAMES_BELOW: Rate = Rate::from_mbps(10);
 /// A queue never holds more than so many of [`QUEUE`]: 1 GiB, of a pair of 430 Gb/s.
 const MOST_QUEUES: u64 = 1 << 13;
 /// A full queue that lasts no longer needs no bound in time.
@@ -158,17 +156,31 @@ pub struct Levels {
     largest: Rate,
 }
 
+/// Octets that may always wait in a pair's queue, however long they last. It counts below
+/// 12.1 Mbit/s. Ten full frames are a first window, and what TCP needs to find a loss by duplicate
+/// ACKs after a cut. The slower a pair is, the more of its round trip is the queue of a port that
+/// marks: with ten frames at 0.9 Mbit/s behind one of 90 kB, a translated guest had 0.76 of its
+/// floor, and with fifteen 0.97. From 10 Mbit/s on requests shall wait no longer than 20 ms.
+pub fn shortest_queue(rate: Rate) -> Bytes {
+    let below = FIFTEEN_FRAMES_BELOW.as_bps();
+    Bytes::new(15 * FRAME - 5 * FRAME * rate.as_bps().min(below) / below)
+}
+
 /// How long what waits in the queue of a pair may last before further packets are dropped:
-/// [`QUEUE_WAIT`], or as long as the fewest octets last. No more than three quarters of the queue's
-/// own `queue` octets: the rest is for flows with little in it, which the queue itself cannot tell
-/// from others. A deep queue ([`room`]) has half for them: its class may get less than its ceiling,
-/// and where the queue itself is full, requests are lost. `None` where a full queue lasts less than
-/// a millisecond: the packets of a fast pair are not to pay for a clock.
+/// [`QUEUE_WAIT`], or as long as the fewest octets last; if there is room for that
+/// ([`most_waiting`]). `None` where a full queue of `queue` octets lasts less than a millisecond:
+/// the packets of a fast pair are not to pay for a clock.
 pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
     let is_slow = ceiling.time_for(queue) >= NO_TIME;
+    is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(shortest_queue(ceiling))))
+}
+
+/// How much of `queue` octets what waits may take, at any rate: three quarters. The rest is for
+/// flows with little in it, which the queue itself cannot tell from others. A deep queue ([`room`])
+/// has half for them: where the queue itself is full, requests are lost.
+pub fn most_waiting(queue: Bytes) -> Bytes {
     let (usual, half) = (QUEUE.get() / 4 * 3, queue.get() / 2);
-    let most = ceiling.time_for(Bytes::new((queue.get() / 4 * 3).min(usual.max(half))));
-    is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
+    Bytes::new((queue.get() / 4 * 3).min(usual.max(half)))
 }
 
 /// What the queue of a pair with this floor may hold on a long path: what the floor sends in twice

@@ -122,14 +122,7 @@ fn on_a_long_path_a_queue_has_room_for_twenty_milliseconds_of_its_floor_in_whole
 
 #[test]
 fn what_waits_is_bounded_in_time_by_half_of_a_deep_queue_and_three_quarters_of_the_usual_one() {
-    let octets = |queues: u64| {
-        let ceiling = Rate::from_mbps(1000);
-        let longest = longest_wait(ceiling, Bytes::new(QUEUE.get() * queues)).expect("slow");
-        ceiling.bytes_in(longest).get() as f64 / QUEUE.get() as f64
-    };
-    for (queues, bound) in [(1, 0.75), (2, 1.0), (4, 2.0), (8, 4.0)] {
-        assert!((octets(queues) - bound).abs() < 0.001, "{} of {queues}", octets(queues));
-    }
-    // 10 ms at the ceiling are 1.25 MB.
-    assert!((octets(100) - 9.537).abs() < 0.001, "{}", octets(100));
+    let part = |octets| most_waiting(Bytes::new(octets)).get() as f64 / QUEUE.get() as f64;
+    assert_eq!([1, 2, 4, 8].map(|queues| part(queues * QUEUE.get())), [0.75, 1.0, 2.0, 4.0]);
+    assert_eq!(part(QUEUE.get() / 2), 0.375);
 }

@@ -72,7 +72,7 @@ fn departing() -> Result<Programs, Box<dyn std::error::Error>> {
 fn level(parent: u64) -> intf::Level {
     let rate = 10_000_000_000_000;
     let (limit_ns, limit) = (250_000_000, 128 * 1024);
-    intf::Level { floor: rate, ceiling: rate, fallback: rate, limit_ns, limit, parent }
+    intf::Level { floor: rate, ceiling: rate, fallback: rate, limit_ns, limit, parent, ahead: 0 }
 }
 
 /// Runs a program on frames of one kind and prints what one of them costs.

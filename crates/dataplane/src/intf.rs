@@ -100,7 +100,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 232 && size_of::<Told<Rx>>() == 648);
+const _: () = assert!(size_of::<Told<Tx>>() == 304 && size_of::<Told<Rx>>() == 648);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -295,7 +295,7 @@ shared!(
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 224, {
+    Tx, 296, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -315,12 +315,34 @@ shared!(
         /// Time since which it sends without a class, on the kernel's monotonic clock; 0 if it has
         /// one.
         stray_ns: u64,
-        /// Time up to which drained octets are subtracted from its queue, on the kernel's monotonic
-        /// clock.
+        /// Mark of its last packet of data that left the host.
+        data_left: u16,
+        /// Mark of its last acknowledgement that left.
+        acks_left: u16,
+        /// Zero.
+        reserved: u32,
+        /// Time up to which drained octets are subtracted from its queue, or when something last
+        /// left it, on the kernel's monotonic clock.
         seen_ns: u64,
-        /// Ceiling of its class since then; 0 if nothing waits. Gather copies the fields of its
-        /// queue beside it only if it is not 0.
+        /// When its data, and its acknowledgements, were last gone or seen to move.
+        moved_ns: [u64; 2],
+        /// Rate at which it drains in any case since then; 0 if nothing waits. Gather copies the
+        /// fields of its queue beside it only if it is not 0.
         bps: u64,
+        /// Time since which `passed` octets have left.
+        since_ns: u64,
+        /// Bit/s at which it drained before that; 0 if not known.
+        rate: u64,
+        /// Bit/s at which acknowledgements are taken from their flows while data waits.
+        acks_bps: u64,
+        /// Time up to which they were.
+        acks_seen_ns: u64,
+        /// See `since_ns`.
+        passed: u32,
+        /// What had left when the last packet came, or [`UNSEEN`](weir_core::backlog::UNSEEN).
+        left: u32,
+        /// Octets let in, of data and of acknowledgements.
+        let_in: [u32; 2],
         /// Octets of data that wait in its queue, by flows.
         data: [u32; PARTS],
         /// Octets of acknowledgements that wait beside the data, by flows.
@@ -382,7 +404,7 @@ shared!(
 shared!(
     /// Level of a node of the tree of departure times, in bit/s on layer 2 without FCS. For a pair
     /// in HTB: ceiling and both limits, with HTB's burst.
-    Level, 48, {
+    Level, 56, {
         /// Floor.
         floor: u64,
         /// Ceiling; 0: there is no such node.
@@ -396,6 +418,8 @@ shared!(
         limit: u64,
         /// The node that lends.
         parent: u64,
+        /// Octets that the class of a pair in HTB may send ahead of its ceiling.
+        ahead: u64,
     }
 );
 shared!(
@@ -437,15 +461,30 @@ shared!(
 
 impl Tx {
     /// Octets that certainly wait in its class of HTB at `now_ns`, if the class may have sent
-    /// `ahead` of its ceiling. `None`: nothing may wait, or the class gets less than its ceiling and
-    /// what waits does not show.
+    /// `ahead` of its ceiling. `None`: nothing may wait, or it is not known what does.
     pub fn waiting(&self, now_ns: u64, ahead: u64) -> Option<u64> {
         if self.bps == 0 {
             return None;
         }
-        let backlog =
-            Backlog::held(self.seen_ns, self.bps, [self.data, self.acks], self.waits, self.owed);
-        backlog.waiting(now_ns).checked_sub(ahead).filter(|octets| *octets > 0)
+        let backlog = Backlog {
+            seen: self.seen_ns,
+            moved: self.moved_ns,
+            bps: self.bps,
+            since: self.since_ns,
+            rate: self.rate,
+            acks_bps: self.acks_bps,
+            acks_seen: self.acks_seen_ns,
+            passed: self.passed,
+            left: self.left,
+            let_in: self.let_in,
+            data: self.data,
+            acks: self.acks,
+            waits: self.waits,
+            owed: self.owed,
+        };
+        let ahead = if backlog.is_seen() { 0 } else { ahead };
+        let left = u32::from(self.acks_left) << 16 | u32::from(self.data_left);
+        backlog.waiting(now_ns, left).checked_sub(ahead).filter(|octets| *octets > 0)
     }
 }
 

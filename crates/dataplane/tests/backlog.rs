@@ -244,14 +244,16 @@ fn a_flow_with_little_that_waits_finds_room_beside_a_flood_of_its_pair() {
 #[test]
 fn what_the_queue_itself_has_no_room_for_does_not_wait() {
     let host = Host::new();
-    // Room for four frames, which last 4.84 s.
-    let four = Level { limit: 4 * FULL + 100, limit_ns: 60_000 * MS, ..level(SLOW) };
-    host.set(ONE, four);
-    assert_eq!(host.passed(40), 40, "the queue drops them");
-    host.set(ONE, Level { limit_ns: 4000 * MS, ..four });
-    assert_eq!(host.send(PEER), None, "four wait");
-    host.set(ONE, Level { limit_ns: 4900 * MS, ..four });
-    assert_eq!(host.passed(5), 5, "and no more than four");
+    // Room for eight frames, of which six may wait.
+    let eight = Level { limit: 8 * FULL + 100, limit_ns: 60_000 * MS, ..level(SLOW) };
+    host.set(ONE, eight);
+    assert_eq!(host.passed(20), 7);
+    // While the pair is new all are passed on, and the queue drops them.
+    host.programs.classes.delete(TO_PEER).unwrap();
+    assert_eq!(host.send(PEER), Some(DEFAULT), "it asks for a class");
+    host.programs.classes.put(TO_PEER, ONE).unwrap();
+    assert_eq!(host.passed(40), 40);
+    assert_eq!(u64::from(host.tx(TO_PEER).waits[0]), 8 * FULL, "and no more than eight wait");
 }
 
 #[test]

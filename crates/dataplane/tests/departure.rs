@@ -39,7 +39,7 @@ fn now() -> u64 {
 
 fn level(floor: u64, ceiling: u64, parent: u16) -> Level {
     let (limit_ns, limit) = (250_000_000, 128 * 1024);
-    Level { floor, ceiling, fallback: floor, limit_ns, limit, parent: parent.into() }
+    Level { floor, ceiling, fallback: floor, limit_ns, limit, parent: parent.into(), ahead: 0 }
 }
 
 /// What octets last at a rate, rounded up.

@@ -397,6 +397,47 @@ fn nobody_waits_for_seconds_in_a_slow_pairs_queue() {
     }
 }
 
+/// Octets that wait in the pair's queue, as agents are told.
+fn told(host: &mut Dataplane) -> Option<u64> {
+    let mut counters = Counters::default();
+    host.read(net::now_ns(), &mut counters).unwrap();
+    counters.tx[0].1.waiting.map(Bytes::get)
+}
+
+#[test]
+fn what_waits_in_a_pairs_queue_is_known_by_what_has_left_it_and_not_by_the_floor() {
+    const N: u64 = 8;
+    let world = World::new();
+    let mut host = open(&world, Kind::Htb);
+    // Eight datagrams last 97 ms, and a second and a half at the floor.
+    let rate =
+        PairRate { pair: PAIR, floor: Rate::from_bps(64_000), ceiling: Rate::from_bps(1_000_000) };
+    host.set(&[rate]).unwrap();
+    let (sender, receiver) = (world.udp(1), world.udp(2));
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut prompt = 0;
+    for _ in 0..20 {
+        let start = Instant::now();
+        for _ in 0..N {
+            sender.send_to(&[0; 1472], (VM2, 9000)).unwrap();
+        }
+        let waits = told(&mut host);
+        // Three have left by then at most, two of them at once.
+        let is_prompt = start.elapsed() < Duration::from_millis(20);
+        if is_prompt {
+            prompt += 1;
+            assert!(waits.is_some_and(|octets| octets >= (N - 4) * FRAME), "{waits:?}");
+        }
+        for _ in 0..N {
+            receiver.recv(&mut [0; 2000]).unwrap();
+        }
+        assert_eq!(told(&mut host), None, "all have left");
+        renew(&mut host);
+    }
+    assert!(prompt > 0, "the machine stood still each time");
+    close(&world, host);
+}
+
 #[test]
 fn tcp_fills_a_slow_pair_and_leaves_its_queue_short() {
     let world = World::new();

@@ -67,6 +67,7 @@ fn sending(pairs: u32) -> Result<Programs> {
             limit_ns: 250_000_000,
             limit: 128 * 1024,
             parent: 0,
+            ahead: 0,
         };
         levels.put((intf::FIRST_PAIR + node) as usize, level);
     }

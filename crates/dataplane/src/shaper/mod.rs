@@ -36,7 +36,7 @@ pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
 pub(crate) use root::{HANDLE as ROOT_HANDLE, release};
 pub use weir_core::classes::{
-    External, FRAME, MIN_RATE, Overbooked, QUEUE_WAIT, SHORTEST_QUEUE, longest_wait,
+    External, FRAME, MIN_RATE, Overbooked, QUEUE_WAIT, longest_wait, shortest_queue,
 };
 
 use std::collections::BTreeSet;
@@ -217,7 +217,7 @@ pub struct ShaperConfig {
     /// effect then.
     pub sends_by_bursts: bool,
     /// With departure times: how far ahead a pair's packet may be scheduled; further if fewer than
-    /// [`SHORTEST_QUEUE`] would wait otherwise. At most [`LONGEST_WAIT`].
+    /// [`shortest_queue`] would wait otherwise. At most [`LONGEST_WAIT`].
     pub departs_within: Span,
 }
 

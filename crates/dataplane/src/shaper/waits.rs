@@ -18,22 +18,21 @@ use crate::nl::htb::{self, Class};
 use crate::table::CounterArray;
 use std::collections::BTreeMap;
 use weir_core::classes::longest_wait;
-use weir_units::Bytes;
+use weir_units::{Bytes, Span};
 
 /// Upper bound of a queue's length in time, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
 
-/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and
-/// what is sent does not wait: so both limits are that much longer.
+/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst.
 fn level(class: &Class, queue: Bytes) -> Level {
     let ceiling = htb::rate(class.ceil);
     let ahead = htb::burst_octets(class.cburst, class.ceil);
     Level {
         floor: htb::rate(class.rate).as_bps(),
         ceiling: ceiling.as_bps(),
-        limit_ns: longest_wait(ceiling, queue)
-            .map_or(0, |longest| (longest + ceiling.time_for(ahead)).as_nanos()),
-        limit: (queue + ahead).min(MOST).get(),
+        limit_ns: longest_wait(ceiling, queue).map_or(0, Span::as_nanos),
+        limit: queue.min(MOST).get(),
+        ahead: ahead.min(MOST).get(),
         ..Level::default()
     }
 }
@@ -117,7 +116,7 @@ impl Waits {
         let (levels, place) = self.place(minor)?;
         let level = levels.get(place);
         let has_bound = level.ceiling > 0 && level.limit_ns > 0;
-        has_bound.then(|| Bytes::new(level.limit).saturating_sub(self.room(minor)))
+        has_bound.then(|| Bytes::new(level.ahead))
     }
 
     /// The kernel has these classes; those that are not `owned` have no pair.
@@ -159,16 +158,15 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_lasts_ten_milliseconds_but_holds_ten_frames_and_no_more_than_most_of_its_room() {
+    fn a_queue_lasts_ten_milliseconds_but_holds_ten_to_fifteen_frames() {
         let wait = |kbit: u64| {
             let longest = longest_wait(Rate::from_bps(kbit * 1000), QUEUE);
             longest.map(|longest| longest.as_nanos() / 10_000)
         };
         assert_eq!([14_534, 50_000, 78_643].map(wait), [Some(1000); 3]);
-        // Ten frames of 1514 octets.
-        assert_eq!([10_000, 350, 64].map(wait), [Some(1211), Some(34_605), Some(189_250)]);
-        // 96 KiB.
-        assert_eq!([200_000, 1_000_000].map(wait), [Some(393), Some(78)]);
+        // Ten frames of 1514 octets, and nearly fifteen.
+        assert_eq!([10_000, 350, 64].map(wait), [Some(1211), Some(51_305), Some(283_275)]);
+        assert_eq!(wait(1_000_000), Some(1000), "if there is room");
         assert_eq!([1_049_000, 10_000_000].map(wait), [None; 2], "128 kB last less than 1 ms");
     }
 
@@ -182,9 +180,9 @@ mod tests {
     fn what_is_sent_ahead_does_not_count_as_waiting() {
         let slow = level(&class(352), QUEUE);
         assert_eq!(slow.ceiling, 352_000);
-        // Ten frames and 3028 octets.
-        assert_eq!(slow.limit_ns / 100_000, 4129);
-        assert_eq!(slow.limit, 131_072 + 3028);
+        // Nearly fifteen frames.
+        assert_eq!(slow.limit_ns / 100_000, 5100);
+        assert_eq!((slow.limit, slow.ahead), (131_072, 3028));
         let waits = waits();
         assert_eq!(waits.ahead(A), None, "no pair");
         waits.after(A, &class(352));

@@ -1,9 +1,9 @@
 //! Bounds a pair's queue in time and by flows, before the queue.
 //!
 //! Problem   128 kB are seconds at a low rate, and the real shaper does not let that much wait.
-//! Approach  The law of `weir-core`, by the ceiling of the pair's class and what that may run
-//!           ahead.
-//! Promises  While a class gets its ceiling, nothing is dropped that would have left in time.
+//! Approach  The law of `weir-core`, by what leaves the host, and by the floor and the ceiling of
+//!           the pair's class and what that may run ahead.
+//! Promises  Nothing is dropped that would have left in time.
 //! Not here  The queue itself: see `htb`. A guardian that lowers a ceiling leaves the real rule
 //!           with the higher one, until an agent looks; here the rule sees it at once.
 //! Source    `bpf/backlog.h`; limits: `weir-dataplane`'s `waits.rs`.
@@ -40,22 +40,25 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Whether the queue is too long for a packet; if not, the packet waits, too.
-    pub(super) fn is_long(&mut self, arrival: &Arrival, class: &Class) -> bool {
+    /// What a packet carries if it is let in; `None` if the queue is too long for it.
+    pub(super) fn admits(&mut self, arrival: &Arrival, class: &Class) -> Option<u16> {
         let now = arrival.now;
         let since = *self.since.get_or_insert(now);
         let Some(longest) = class.wait else {
             self.law = Law::default();
-            return false;
+            return Some(0);
         };
         // What is sent ahead does not wait.
         let ahead = class.cburst.max(0).unsigned_abs();
         let bound = Bound {
             bps: class.ceil,
-            limit_ns: longest + ahead,
-            room: class.room + ahead * class.ceil / OCTET,
+            limit_ns: longest,
+            room: class.room,
+            floor: class.rate,
+            ahead: ahead * class.ceil / OCTET,
         };
-        !self.law.admits(&bound, arrival, now - since < YOUTH)
+        let is_in = self.law.admits(&bound, arrival, now - since < YOUTH);
+        is_in.then(|| self.law.mark(arrival.is_ack))
     }
 }
 
@@ -63,6 +66,7 @@ impl Backlog {
 mod tests {
     use super::*;
     use crate::host::classes::{FRAME, QUEUE};
+    use weir_core::backlog::UNSEEN;
 
     const MS: u64 = 1_000_000;
 
@@ -81,8 +85,8 @@ mod tests {
 
     /// How many of so many frames are let in at once.
     fn let_in(backlog: &mut Backlog, now: u64, n: usize, class: &Class) -> usize {
-        let arrival = Arrival { now, octets: FRAME as u32, hash: 1, is_ack: false };
-        (0..n).filter(|_| !backlog.is_long(&arrival, class)).count()
+        let arrival = Arrival { now, octets: FRAME as u32, hash: 1, is_ack: false, left: UNSEEN };
+        (0..n).filter(|_| backlog.admits(&arrival, class).is_some()).count()
     }
 
     #[test]

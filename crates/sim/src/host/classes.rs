@@ -106,7 +106,7 @@ mod tests {
             let rates = (Rate::ZERO, Rate::from_bps(350_000));
             levels(false).pair(&share, rates, classes::QUEUE, Rate::ZERO)
         };
-        assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(346));
+        assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(513));
         let (default, vm) = (levels(false).vm_default(&share), levels(false).vm(&share));
         assert_eq!((default.wait, vm.wait), (None, None));
         assert_eq!(levels(false).uplink().burst, 1_000_000, "a millisecond");

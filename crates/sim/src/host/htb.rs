@@ -221,12 +221,18 @@ impl Htb {
         gone
     }
 
+    /// Marks of the packets that left a queue last.
+    pub(crate) fn left(&self, leaf: u32) -> u32 {
+        self.leaves[leaf as usize].queue.left()
+    }
+
     /// Queues packet `id` of a class; whether it was let in and there was room.
     pub(crate) fn push(&mut self, number: u32, id: u32, packet: &Arrival) -> bool {
         let leaf = &mut self.leaves[number as usize];
         let room = leaf.bucket.class.room;
-        let is_in = !leaf.backlog.is_long(packet, &leaf.bucket.class)
-            && leaf.queue.push((id, packet.octets as u16), packet.is_ack, room);
+        let is_in = leaf.backlog.admits(packet, &leaf.bucket.class).is_some_and(|mark| {
+            leaf.queue.push((id, packet.octets as u16, mark), packet.is_ack, room)
+        });
         if is_in {
             self.backlogged.insert((leaf.vm, number));
         } else {
@@ -246,7 +252,7 @@ impl Htb {
             key.map(|key| (level, key))
         })?;
         let leaf = &mut self.leaves[key.1 as usize];
-        let (id, size) = leaf.queue.pop().expect("backlogged leaves hold packets");
+        let (id, size, _) = leaf.queue.pop().expect("backlogged leaves hold packets");
         leaf.deficit[level] -= i64::from(size);
         self.turns[level] = key;
         let is_over = leaf.deficit[level] < 0;

@@ -13,8 +13,9 @@ use super::classes::FRAME;
 use crate::packet::{Kind, Packet};
 use std::collections::VecDeque;
 
-/// A packet's number in the slab, and its octets.
-type Waiting = (u32, u16);
+/// A packet's number in the slab, its octets, and what it carries of what was let in before
+/// ([`weir_core::backlog`]).
+type Waiting = (u32, u16, u16);
 
 /// Octets of the smallest packet that the kernel's filters do not take for an acknowledgement.
 const LARGE: u16 = 14 + 128;
@@ -29,6 +30,7 @@ struct Fifo {
     packets: VecDeque<Waiting>,
     octets: u64,
     deficit: i64,
+    left: u16,
 }
 
 /// The queue of a class.
@@ -61,6 +63,11 @@ impl Queue {
         has_room
     }
 
+    /// Marks of the packets that were taken out last.
+    pub(super) fn left(&self) -> u32 {
+        u32::from(self.acks.left) << 16 | u32::from(self.data.left)
+    }
+
     /// Takes out the next packet.
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         let next = if self.is_acks { &self.acks } else { &self.data };
@@ -70,6 +77,7 @@ impl Queue {
         let next = if self.is_acks { &mut self.acks } else { &mut self.data };
         let packet = next.packets.pop_front()?;
         next.octets -= u64::from(packet.1);
+        next.left = packet.2;
         next.deficit -= i64::from(packet.1);
         if next.deficit < 0 {
             next.deficit += FRAME as i64;
@@ -81,7 +89,7 @@ impl Queue {
     /// Takes out all that waits.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = u32> + use<> {
         let Self { data, acks, .. } = std::mem::take(self);
-        data.packets.into_iter().chain(acks.packets).map(|(id, _)| id)
+        data.packets.into_iter().chain(acks.packets).map(|(id, ..)| id)
     }
 }
 
@@ -95,14 +103,14 @@ mod tests {
 
     /// Takes out all; of each packet, whether it is an acknowledgement (from number 1000 on).
     fn order(queue: &mut Queue) -> Vec<bool> {
-        std::iter::from_fn(|| queue.pop()).map(|(id, _)| id >= 1000).collect()
+        std::iter::from_fn(|| queue.pop()).map(|(id, ..)| id >= 1000).collect()
     }
 
     #[test]
     fn an_acknowledgement_waits_for_one_packet_and_data_for_as_many_octets() {
         let mut queue = Queue::default();
-        assert!((0..20).all(|id| queue.push((id, DATA), false, QUEUE)));
-        assert!((0..400).all(|id| queue.push((1000 + id, ACK), true, QUEUE)));
+        assert!((0..20).all(|id| queue.push((id, DATA, 0), false, QUEUE)));
+        assert!((0..400).all(|id| queue.push((1000 + id, ACK, 0), true, QUEUE)));
         let order = order(&mut queue);
         let turns: Vec<usize> = order.split(|is_ack| !is_ack).map(<[bool]>::len).collect();
         // All 400 while 18 of the 20 go, after one or two.
@@ -117,10 +125,13 @@ mod tests {
     fn each_keeps_its_order_and_its_room() {
         let mut queue = Queue::default();
         let room = |size: u16| (QUEUE / u64::from(size)) as u32;
-        assert!((0..room(ACK)).all(|id| queue.push((1000 + id, ACK), true, QUEUE)));
-        assert!((0..room(DATA)).all(|id| queue.push((id, DATA), false, QUEUE)), "it is not theirs");
-        assert!(!queue.push((0, ACK), true, QUEUE) && !queue.push((0, DATA), false, QUEUE));
-        let all: Vec<u32> = std::iter::from_fn(|| queue.pop()).map(|(id, _)| id).collect();
+        assert!((0..room(ACK)).all(|id| queue.push((1000 + id, ACK, 0), true, QUEUE)));
+        assert!(
+            (0..room(DATA)).all(|id| queue.push((id, DATA, 0), false, QUEUE)),
+            "it is not theirs"
+        );
+        assert!(!queue.push((0, ACK, 0), true, QUEUE) && !queue.push((0, DATA, 0), false, QUEUE));
+        let all: Vec<u32> = std::iter::from_fn(|| queue.pop()).map(|(id, ..)| id).collect();
         let (acks, data): (Vec<u32>, Vec<u32>) = all.into_iter().partition(|id| *id >= 1000);
         assert!(acks.is_sorted() && data.is_sorted());
         assert_eq!((acks.len(), data.len()), (room(ACK) as usize, room(DATA) as usize));

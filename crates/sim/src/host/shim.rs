@@ -29,7 +29,7 @@ use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, CLASS, ECT, Kind, Packet};
 use crate::tcp::NEVER;
-use weir_core::backlog::Arrival;
+use weir_core::backlog::{Arrival, UNSEEN};
 use weir_core::host::{Direction, Input};
 use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
@@ -215,6 +215,7 @@ impl Shim {
                 octets: packet.size.into(),
                 hash: backlog::hash(&packet),
                 is_ack: pair.sending.leaf == Some(leaf) && queue::is_ack(&packet),
+                left: if pair.from == pair.to { UNSEEN } else { host.htb.left(leaf) },
             };
             host.htb.push(leaf, id, &arrival)
         });

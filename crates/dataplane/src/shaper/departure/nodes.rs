@@ -86,6 +86,7 @@ pub(super) fn leaf(class: Class, parent: u16, queue: Bytes, term: Term) -> Level
         limit_ns: LONGEST_WAIT.as_nanos(),
         limit: queue.get(),
         parent: parent.into(),
+        ahead: 0,
     }
 }
 
@@ -101,6 +102,7 @@ pub(super) fn inner(class: Class, parent: u16, queue: Bytes) -> Level {
         limit_ns: limit.as_nanos(),
         limit: 0,
         parent: parent.into(),
+        ahead: 0,
     }
 }
 
