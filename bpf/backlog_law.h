@@ -205,6 +205,10 @@ static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 no
 	}
 	backlog->data_owed = backlog_take(backlog->data, of_data + backlog->data_owed);
 	due = of_acks + backlog->acks_owed;
+	if (!due) {
+		backlog->acks_seen_ns = now;
+		return;
+	}
 	of_acks = backlog_due_acks(backlog, now, due);
 	backlog->acks_owed = backlog_take(backlog->acks, of_acks) + (due - of_acks);
 }
