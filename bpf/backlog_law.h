@@ -20,7 +20,7 @@
 #define FIFTEEN_FRAMES_BELOW 10000000ull
 /* No clock of a queue is faster, bit/s. */
 #define CLOCK_MOST (1ull << 30)
-/* While data waits, acknowledgements may take this part of the floor, and what is beyond the floor. */
+/* While data waits, acknowledgements may take this part of the floor, and all beyond it. */
 #define ACKS_PART 12
 #define ACKS_MOST (1ull << 33)
 #define ACKS_PAUSE (1ull << 30)
@@ -119,7 +119,8 @@ static __always_inline __u64 backlog_behind(__u32 let_in, __u32 left)
 {
 	__u64 units = (backlog_mark(let_in) - left) & MARKS;
 
-	return ((units * UNIT + let_in % UNIT) & mask_below(0, units)) | (mask_below(MARKS / 2, units) >> 32);
+	return ((units * UNIT + let_in % UNIT) & mask_below(0, units)) |
+	       (mask_below(MARKS / 2, units) >> 32);
 }
 
 /* Nothing waits any more. */
@@ -156,8 +157,8 @@ static __always_inline __u64 backlog_due_acks(struct weir_backlog *backlog, __u6
 }
 
 /* Octets of one of the two that were seen to leave, or that the floor would have sent by now. */
-static __always_inline __u64 backlog_seen(struct weir_backlog *backlog, __u64 *moved_ns, __u64 waits,
-					  __u64 behind, __u64 now)
+static __always_inline __u64 backlog_seen(struct weir_backlog *backlog, __u64 *moved_ns,
+					  __u64 waits, __u64 behind, __u64 now)
 {
 	__u64 gone = waits - smaller(waits, behind);
 	__u64 span = smaller(larger(now, *moved_ns) - *moved_ns, PAUSE_MOST_NS);

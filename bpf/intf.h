@@ -348,7 +348,8 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
  * default and control queues, 4096.. pairs, 8192.. VMs' external queues.
  *
  * In HTB only pairs have levels (see backlog.h and lease.h), and of them only
- * `floor`, `ceiling`, `limit_ns`, `limit` and `ahead`. Their nodes are the same; their classes begin at WEIR_HTB_PAIRS.
+ * `floor`, `ceiling`, `limit_ns`, `limit` and `ahead`. Their nodes are the same; their classes
+ * begin at WEIR_HTB_PAIRS.
  */
 #define WEIR_NODES 9216
 #define WEIR_PAIRS 4096u
