@@ -306,6 +306,8 @@ static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 	}
 	__sync_fetch_and_add(&state->octets, p->octets);
 	__sync_fetch_and_add(&state->segments, p->segments);
+	if (only_acknowledges(skb, p))
+		__sync_fetch_and_add(&state->acks, p->octets);
 	class = bpf_map_lookup_elem(&classes, &pair);
 	if (class) {
 		own = *class;

@@ -89,6 +89,7 @@ static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,
 	if (!entry)
 		return 0;
 	told->octets = entry->octets;
+	told->acks = entry->acks;
 	told->segments = entry->segments;
 	told->told_ns = entry->told_ns;
 	told->sequence = entry->sequence;

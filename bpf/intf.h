@@ -232,7 +232,8 @@ _Static_assert(sizeof(struct weir_backlog) == 224, "core/src/backlog.rs expects 
  */
 struct weir_tx {
 	__u64 octets;	/* on the wire, before the shaper */
-	__u64 segments; /* the same in segments */
+	__u64 acks;	/* of these, TCP segments that only acknowledge */
+	__u64 segments; /* how many segments all are */
 	__u64 told_ns;	/* when the agent was last told; moved by compare-and-swap */
 	__u32 sequence; /* segments stamped, after the shaper; by `stamp` */
 	struct bpf_spin_lock lock; /* of `dropped` and `backlog` */
@@ -245,7 +246,7 @@ struct weir_tx {
 	__u32 reserved;
 	struct weir_backlog backlog;
 };
-_Static_assert(sizeof(struct weir_tx) == 296, "intf.rs expects 296");
+_Static_assert(sizeof(struct weir_tx) == 304, "intf.rs expects 304");
 
 /* Which marks of a pair its guest need not see (see marks.h). Written under the pair's lock. */
 struct weir_spared {
@@ -294,6 +295,7 @@ _Static_assert(sizeof(struct weir_rx) == 640, "intf.rs expects 640");
 struct weir_told_tx {
 	__u64 is_there; /* 0: there is no such pair, and the rest is old */
 	__u64 octets;
+	__u64 acks;
 	__u64 segments;
 	__u64 told_ns;
 	__u32 sequence;

@@ -12,6 +12,7 @@
 #define DSCP_LOWER_EFFORT 0x04 /* codepoint 1 (RFC 8622) */
 #define IP6_TOS_SHIFT 4 /* within the second octet of the header */
 #define TCP_FLAGS 13	/* their offset */
+#define TCP_HEADER_MOST 60
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -61,6 +62,24 @@ static __always_inline __u8 tcp_flags(struct __sk_buff *skb, struct packet *p)
 	    bpf_skb_load_bytes(skb, p->l4 + TCP_FLAGS, &flags, sizeof(flags)))
 		return 0;
 	return flags;
+}
+
+/* Whether a segment acknowledges, and carries nothing else. */
+static __always_inline int only_acknowledges(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 at = p->version == 4 ? offsetof(struct iphdr, tot_len) :
+				     offsetof(struct ipv6hdr, payload_len);
+	__u32 before = p->version == 4 ? 0 : sizeof(struct ipv6hdr);
+	__be16 length;
+	__u8 tcp[2]; /* the header's length in the high half of an octet, and the flags */
+
+	/* Nearly all segments with data are told by their length; the frame may be padded. */
+	if (p->protocol != IPPROTO_TCP || p->fragment || skb->len - p->l4 > TCP_HEADER_MOST ||
+	    bpf_skb_load_bytes(skb, p->l3 + at, &length, sizeof(length)) ||
+	    bpf_skb_load_bytes(skb, p->l4 + TCP_FLAGS - 1, tcp, sizeof(tcp)))
+		return 0;
+	return (tcp[1] & (TCP_ACK | TCP_SYN | TCP_FIN | TCP_RST)) == TCP_ACK &&
+	       p->l3 + before + bpf_ntohs(length) == p->l4 + (tcp[0] >> 4) * 4;
 }
 
 /* The key of the connection as its packets come in: `out` says that this one leaves. */

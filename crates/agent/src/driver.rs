@@ -449,9 +449,18 @@ impl Driver {
             self.sample.send.extend(self.counters.tx.iter().map(|(pair, c)| {
                 let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
                 let segments = c.left;
-                let octets = c.octets.get();
-                let waiting = c.waiting.map(Bytes::get);
-                (*pair, SendCount { octets, numbered, unnumbered, segments, waiting })
+                let (octets, acks) = (c.octets.get(), c.acks.get());
+                let (waiting, waiting_acks) = (c.waiting.map(Bytes::get), c.waiting_acks.get());
+                let count = SendCount {
+                    octets,
+                    acks,
+                    numbered,
+                    unnumbered,
+                    segments,
+                    waiting,
+                    waiting_acks,
+                };
+                (*pair, count)
             }));
         }
         if wanted.receive {

@@ -191,11 +191,12 @@ impl Backlog {
         mark(self.let_in[usize::from(is_ack)]) as u16
     }
 
-    /// Octets that wait at `now`, nanoseconds, when these marks have `left`. Where nothing looks at
-    /// what leaves, those are among them that the class ran ahead by.
-    pub fn waiting(mut self, now: u64, left: u32) -> u64 {
+    /// Octets that wait at `now`, nanoseconds, when these marks have `left`: of data and of
+    /// acknowledgements. Where nothing looks at what leaves, those are among them that the class
+    /// ran ahead by.
+    pub fn waiting(mut self, now: u64, left: u32) -> [u64; 2] {
         self.drain(now, if self.is_seen() { left } else { UNSEEN });
-        self.octets()
+        self.waits.map(u64::from)
     }
 
     /// Whether what leaves is seen.

@@ -231,7 +231,9 @@ pub struct Event {
 pub struct TxCounters {
     /// On the wire, layer 2 without FCS, before the shaper.
     pub octets: Bytes,
-    /// The same in segments.
+    /// Of these, TCP segments that only acknowledge.
+    pub acks: Bytes,
+    /// How many segments all are.
     pub segments: u64,
     /// Octets that left the host with a number, after the shaper: their losses show.
     pub numbered: Bytes,
@@ -242,6 +244,8 @@ pub struct TxCounters {
     pub left: u64,
     /// Octets that wait in its queue now; `None` if it is not known whether any do.
     pub waiting: Option<Bytes>,
+    /// Of these, acknowledgements and what is as small.
+    pub waiting_acks: Bytes,
 }
 
 /// Counters of a pair that receives here, cumulative since it appeared or reappeared.

@@ -100,7 +100,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 304 && size_of::<Told<Rx>>() == 648);
+const _: () = assert!(size_of::<Told<Tx>>() == 312 && size_of::<Told<Rx>>() == 648);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -295,10 +295,12 @@ shared!(
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 296, {
+    Tx, 304, {
         /// Octets on the wire, before the shaper.
         octets: u64,
-        /// The same in segments.
+        /// Of these, TCP segments that only acknowledge.
+        acks_octets: u64,
+        /// How many segments all are.
         segments: u64,
         /// Time of the last event for the agent, on the kernel's monotonic clock.
         told_ns: u64,
@@ -461,8 +463,9 @@ shared!(
 
 impl Tx {
     /// Octets that certainly wait in its class of HTB at `now_ns`, if the class may have sent
-    /// `ahead` of its ceiling. `None`: nothing may wait, or it is not known what does.
-    pub fn waiting(&self, now_ns: u64, ahead: u64) -> Option<u64> {
+    /// `ahead` of its ceiling, and how many of them are acknowledgements. `None`: nothing may wait,
+    /// or it is not known what does.
+    pub fn waiting(&self, now_ns: u64, ahead: u64) -> Option<(u64, u64)> {
         if self.bps == 0 {
             return None;
         }
@@ -484,7 +487,9 @@ impl Tx {
         };
         let ahead = if backlog.is_seen() { 0 } else { ahead };
         let left = u32::from(self.acks_left) << 16 | u32::from(self.data_left);
-        backlog.waiting(now_ns, left).checked_sub(ahead).filter(|octets| *octets > 0)
+        let [data, acks] = backlog.waiting(now_ns, left);
+        let octets = (data + acks).checked_sub(ahead).filter(|octets| *octets > 0)?;
+        Some((octets, acks.min(octets)))
     }
 }
 

@@ -53,11 +53,13 @@ impl Pairs {
         let base = self.base.get(&pair).copied().unwrap_or_default();
         Some(TxCounters {
             octets: now.octets.saturating_sub(base.octets),
+            acks: now.acks.saturating_sub(base.acks),
             segments: now.segments.saturating_sub(base.segments),
             numbered: now.numbered.saturating_sub(base.numbered),
             unnumbered: now.unnumbered.saturating_sub(base.unnumbered),
             left: now.left.saturating_sub(base.left),
             waiting: now.waiting,
+            waiting_acks: now.waiting_acks,
         })
     }
 

@@ -104,6 +104,8 @@ impl Observed {
 pub struct SendCount {
     /// Octets on layer 2 without FCS.
     pub octets: u64,
+    /// Of these, TCP segments that only acknowledge.
+    pub acks: u64,
     /// Octets that left with a number: the receiver sees when some are lost.
     pub numbered: u64,
     /// Octets that left without: IPv6 and fragments, in which only marks show congestion.
@@ -113,6 +115,8 @@ pub struct SendCount {
     /// Octets that wait on the host now, in the limiter or for the uplink. `None` where the data
     /// plane does not know.
     pub waiting: Option<u64>,
+    /// Of these, what waits among the acknowledgements.
+    pub waiting_acks: u64,
 }
 
 /// What arrived.

@@ -93,6 +93,8 @@ pub(super) struct Epoch {
     pub(super) backlog: Backlog,
     /// The pair always had more to send, as far as its sender told this end.
     pub(super) is_held: bool,
+    /// The pair sent more than it wants a floor for, and what was measured is what it wants.
+    pub(super) lends: bool,
 }
 
 /// The small values of a hose.
@@ -189,7 +191,7 @@ impl Estimate {
         let span = now.since(since);
         let margin = if epoch.is_estimate { config.margin_steady } else { config.margin_bounded };
         let enough = self.enough(margin, guarantee);
-        let has_enough = !used.is_zero() && used.as_f64() >= enough;
+        let has_enough = !used.is_zero() && used.as_f64() >= enough && !epoch.lends;
         // Of a pair that hardly sent, each packet is more.
         let sends = self.most_used.bytes_in(span).get() >= PACKET;
         let is_bounded = self.want == Want::Bounded && epoch.is_estimate && sends;
@@ -295,6 +297,7 @@ mod tests {
                 fair,
                 backlog: Backlog::Unknown,
                 is_held: false,
+                lends: false,
             };
             let small = SMALL;
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);

@@ -274,6 +274,7 @@ impl ReceiveHose {
                 is_held: pair
                     .told(now, config.most_lives)
                     .is_some_and(|t| t.backlog == Backlog::Always),
+                lends: false,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             let was_retiring = pair.retiring;
@@ -302,6 +303,14 @@ impl ReceiveHose {
     /// The last offer's floor. Zero for an unknown pair.
     pub fn offered(&self, peer: VmId) -> Rate {
         self.pairs.get(&peer).map_or(Rate::ZERO, |p| p.account.offer())
+    }
+
+    /// What both ends' hoses have for the pair, as far as its sender has told. Zero for an unknown
+    /// pair.
+    pub fn promised(&self, now: Time, peer: VmId) -> Rate {
+        let lives = self.config.most_lives;
+        let promised = |p: &Pair| p.account.offer().min(p.most(now, lives).limit());
+        self.pairs.get(&peer).map_or(Rate::ZERO, promised)
     }
 
     /// Demand of the pair at this end as estimated, with the reason.

@@ -52,6 +52,8 @@ struct Pair {
     backlog: Backlog,
     /// The same before that step, which the receiver is told.
     waited: Backlog,
+    /// It sends more than it wants a floor for.
+    lends: bool,
     /// What this hose has for the pair if it wants all it can get, at the last step.
     most: Option<Rate>,
     told: Option<Told>,
@@ -195,6 +197,7 @@ impl SendHose {
             word: None,
             backlog: Backlog::Unknown,
             waited: Backlog::Unknown,
+            lends: false,
             most: None,
             told: None,
         };
@@ -299,10 +302,11 @@ impl SendHose {
     }
 
     /// What waited in the pair's queue since the last step. A pair that says nothing is judged by
-    /// what it used alone.
-    pub fn waited(&mut self, peer: VmId, backlog: Backlog) {
+    /// what it used alone. One that `lends` sends more than it wants a floor for, and its receiver
+    /// is told what it wants.
+    pub fn waited(&mut self, peer: VmId, backlog: Backlog, lends: bool) {
         if let Some(pair) = self.pairs.get_mut(&peer) {
-            pair.backlog = backlog;
+            (pair.backlog, pair.lends) = (backlog, lends);
         }
     }
 
@@ -334,6 +338,7 @@ impl SendHose {
                 fair: *fair,
                 backlog: pair.waited,
                 is_held: pair.waited == Backlog::Always,
+                lends: pair.lends,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             if pair.estimate.idle_for(now) >= over {
@@ -445,7 +450,8 @@ impl SendHose {
         self.fair = level.unwrap_or(self.hose);
         if opens {
             for (pair, most) in self.pairs.values_mut().zip(self.split.most(self.hose)) {
-                pair.most = Some(most);
+                let wanted = if pair.lends { pair.estimate.demand().limit() } else { Rate::MAX };
+                pair.most = Some(most.min(wanted));
             }
         }
         for (pair, share) in self.pairs.values_mut().zip(&self.split.shares) {

@@ -61,8 +61,9 @@ impl Dataplane {
             if let Some(shown) = self.pairs.show(pair.into(), tx.into()) {
                 let ahead = self.shaper.sends_ahead(pair.into());
                 let waiting = ahead.and_then(|ahead| tx.waiting(now_ns, ahead.get()));
-                let waiting = waiting.map(Bytes::new);
-                out.tx.push((pair.into(), TxCounters { waiting, ..shown }));
+                let waiting_acks = Bytes::new(waiting.map_or(0, |(_, acks)| acks));
+                let waiting = waiting.map(|(octets, _)| Bytes::new(octets));
+                out.tx.push((pair.into(), TxCounters { waiting, waiting_acks, ..shown }));
             }
         }
         if !whole {
@@ -199,11 +200,13 @@ impl From<intf::Tx> for TxCounters {
     fn from(tx: intf::Tx) -> Self {
         Self {
             octets: Bytes::new(tx.octets),
+            acks: Bytes::new(tx.acks_octets),
             segments: tx.segments,
             numbered: Bytes::new(tx.numbered),
             unnumbered: Bytes::new(tx.unnumbered),
             left: tx.sequence.into(),
             waiting: None,
+            waiting_acks: Bytes::ZERO,
         }
     }
 }

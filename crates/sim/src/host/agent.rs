@@ -140,15 +140,25 @@ impl Agent {
     fn read_sent(&mut self, counted: &Counted<'_>) {
         let Observed { send, send_paths, .. } = &mut self.observed;
         for pair in counted.sending() {
-            let Sending { octets, numbered, .. } = pair.sending;
-            let waiting = pair.sending.leaf.map(|leaf| counted.htb.waiting(leaf));
-            let count = SendCount { octets, numbered, waiting, ..SendCount::default() };
+            let Sending { octets, acks, numbered, leaf, .. } = pair.sending;
+            let waiting = leaf.map(|leaf| counted.htb.waiting(leaf));
+            let waiting_acks = leaf.map_or(0, |leaf| counted.htb.waiting_acks(leaf));
+            let count = SendCount {
+                octets,
+                acks,
+                numbered,
+                waiting,
+                waiting_acks,
+                ..SendCount::default()
+            };
             if pair.has_several() {
                 send_paths.push((pair.id, pair.path, count));
                 // The paths of a pair come in a row.
                 if let Some((_, all)) = send.last_mut().filter(|(id, _)| *id == pair.id) {
                     all.octets += octets;
+                    all.acks += acks;
                     all.numbered += numbered;
+                    all.waiting_acks += waiting_acks;
                     all.waiting = all.waiting.zip(waiting).map(|(all, more)| all + more);
                     continue;
                 }

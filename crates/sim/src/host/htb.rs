@@ -195,6 +195,11 @@ impl Htb {
         self.leaves[leaf as usize].queue.octets()
     }
 
+    /// The same of acknowledgements.
+    pub(crate) fn waiting_acks(&self, leaf: u32) -> u64 {
+        self.leaves[leaf as usize].queue.octets_of_acks()
+    }
+
     /// What passes beside the queues is part of what the uplink carries.
     pub(crate) fn charge(&mut self, now: u64, size: u16) {
         self.uplink.charge(now, size.into(), true);

@@ -112,6 +112,8 @@ impl Pair {
 pub(super) struct Sending {
     pub(super) seen: bool,
     pub(super) octets: u64,
+    /// Of these, acknowledgements.
+    pub(super) acks: u64,
     pub(super) numbered: u64,
     pub(super) sequence: u16,
     /// Since when it sends without a queue of its own, ns.

@@ -51,6 +51,10 @@ impl Queue {
         self.data.octets + self.acks.octets
     }
 
+    pub(super) fn octets_of_acks(&self) -> u64 {
+        self.acks.octets
+    }
+
     /// Adds a packet; whether there was room in a fifo of `room` octets.
     pub(super) fn push(&mut self, packet: Waiting, is_ack: bool, room: u64) -> bool {
         let fifo = if is_ack { &mut self.acks } else { &mut self.data };

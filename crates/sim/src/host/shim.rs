@@ -196,6 +196,9 @@ impl Shim {
             return net.release(id);
         }
         pair.sending.octets += u64::from(packet.size);
+        if packet.kind == Kind::Ack {
+            pair.sending.acks += u64::from(packet.size);
+        }
         if pair.known && !pair.sending.seen {
             pair.sending.seen = true;
             // A dead agent finds out when it lives again, from its counters.

@@ -18,6 +18,10 @@ const BLIND: u64 = 8;
 /// have had the time to leave at the pair's rate: of a slow pair nothing may leave for seconds.
 const UNSEEN: Bytes = Bytes::new(512 * 1024);
 
+/// Acknowledgements serve a rate with this part of it. A receiver acknowledges every second segment
+/// in 66 to 90 octets of 3028.
+const ACKS_PART: u64 = 32;
+
 /// A queue with so many octets holds more than the packet whose turn is next.
 const QUEUED: u64 = 2 * 1514;
 
@@ -61,6 +65,16 @@ impl Waited {
     }
 }
 
+/// What a pair used of its floor since the last partitioning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used {
+    pub(super) rate: Rate,
+    /// Whether packets waited.
+    pub(super) backlog: Backlog,
+    /// It sent more than that: acknowledgements of what the other direction borrows.
+    pub(super) lends: bool,
+}
+
 /// A pair whose source VM is here.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SendPair {
@@ -95,10 +109,14 @@ pub(super) struct SendPair {
     segments: Meter,
     /// Held against what the receiver says of them.
     pub(super) ledger: Ledger,
+    /// Of what it sends, acknowledgements.
+    acks: Meter,
     octets_at_partition: u64,
+    acks_at_partition: u64,
     octets_at_rate: u64,
-    /// What waited at the readings since the last partitioning.
+    /// What waited at the readings since the last partitioning, and what of it was data.
     waited: Waited,
+    waited_data: Waited,
     /// As measured over the last partitioning period.
     pub(super) measured: Rate,
     /// If it has several: they have the rates and the losses then.
@@ -127,9 +145,12 @@ impl SendPair {
             unseen_for: Span::ZERO,
             segments: Meter::default(),
             ledger: Ledger::default(),
+            acks: Meter::default(),
             octets_at_partition: 0,
+            acks_at_partition: 0,
             octets_at_rate: 0,
             waited: Waited::default(),
+            waited_data: Waited::default(),
             measured: Rate::ZERO,
             paths: None,
         }
@@ -139,7 +160,9 @@ impl SendPair {
         if self.meter.read(count.octets) > 0 {
             self.active_at = now;
         }
+        self.acks.read(count.acks);
         self.waited.read(count.waiting);
+        self.waited_data.read(count.waiting.map(|all| all.saturating_sub(count.waiting_acks)));
         self.numbered.read(count.numbered);
         self.unnumbered.read(count.unnumbered);
         self.segments.read(count.segments);
@@ -196,16 +219,20 @@ impl SendPair {
         self.blind.is_some() && !signal.needs_marks()
     }
 
-    pub(super) fn rate_since_partition(&mut self, span: Span) -> Rate {
+    /// What the pair wanted since the last call. Acknowledgements count as far as they serve what
+    /// the other direction is `promised`; `None`: nothing came from there.
+    pub(super) fn used_since_partition(&mut self, span: Span, promised: Option<Rate>) -> Used {
         let octets = self.meter.total.wrapping_sub(self.octets_at_partition);
         self.octets_at_partition = self.meter.total;
+        let acks = self.acks.total.wrapping_sub(self.acks_at_partition).min(octets);
+        self.acks_at_partition = self.acks.total;
+        let (waited, data) = (std::mem::take(&mut self.waited), std::mem::take(&mut self.waited_data));
         self.measured = Rate::of(Bytes::new(octets), span);
-        self.measured
-    }
-
-    /// Whether packets waited at the readings since the last call.
-    pub(super) fn backlog(&mut self) -> Backlog {
-        std::mem::take(&mut self.waited).backlog()
+        let serve = promised.map_or(Rate::MAX, |rate| rate.mul_ratio(1, ACKS_PART));
+        let beyond = Rate::of(Bytes::new(acks), span).saturating_sub(serve);
+        let lends = !beyond.is_zero();
+        let waited = if lends { data } else { waited };
+        Used { rate: self.measured.saturating_sub(beyond), backlog: waited.backlog(), lends }
     }
 
     /// Whether the next step of the law finds congestion.

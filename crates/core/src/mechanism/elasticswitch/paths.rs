@@ -71,7 +71,7 @@ impl Paths {
     pub(super) fn divide(&mut self, es: &ElasticSwitch, span: Span) {
         let parts: Vec<Rate> = self.paths.iter().map(|path| path.part).collect();
         let seen = |path: &mut OnPath| {
-            let used = path.sending.rate_since_partition(span);
+            let used = path.sending.used_since_partition(span, None).rate;
             let allowed = path.sending.rate.rate().max(path.part);
             let (lost, arrived) =
                 (std::mem::take(&mut path.lost), std::mem::take(&mut path.arrived));

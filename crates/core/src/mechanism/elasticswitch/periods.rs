@@ -50,16 +50,17 @@ impl Machine {
         let (over, spare) = (self.overbooked(), self.spare(now));
         for (id, vm) in &mut self.vms {
             let all = PairId::new(*id, VmId(0))..=PairId::new(*id, VmId(u32::MAX));
+            let mut used = SortedMap::new();
             for (pair, p) in self.send.range_mut(all) {
-                vm.hose(p.hose).send.waited(pair.dst, p.backlog());
+                let back = self.receive.get(&pair.reversed());
+                let promised = back.map(|back| vm.hose(back.hose).receive.promised(now, pair.dst));
+                let of = p.used_since_partition(span, promised);
+                vm.hose(p.hose).send.waited(pair.dst, of.backlog, of.lends);
+                used.insert(pair.dst, of.rate.scale(over));
             }
             for (_, hose) in vm.hoses() {
                 hose.send.hand_out(spare);
-                let send = &mut self.send;
-                let idle = hose.send.step(now, |peer| {
-                    let pair = send.get_mut(&PairId::new(*id, peer));
-                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span).scale(over))
-                });
+                let idle = hose.send.step(now, |peer| used.get(&peer).copied().unwrap_or_default());
                 gone.extend(idle.iter().map(|p| (PairId::new(*id, *p), Direction::Send)));
                 notes.extend(hose.send.notes());
                 let (send, receive) = (&self.send, &mut self.receive);

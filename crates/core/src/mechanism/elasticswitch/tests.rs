@@ -421,17 +421,21 @@ fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
     agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
     for (i, octets) in [0, u64::MAX, 7, u64::MAX - 1, 3, u64::MAX].into_iter().enumerate() {
         let (numbered, unnumbered, segments) = (octets, octets, octets);
-        let count = SendCount { octets, numbered, unnumbered, segments, waiting: None };
+        let (acks, waiting, waiting_acks) = (octets, Some(octets), octets);
+        let count =
+            SendCount { octets, acks, numbered, unnumbered, segments, waiting, waiting_acks };
         let sample = Observed { send: vec![(PAIR, count)], ..Observed::default() };
         agent.handle(ms(60 * i as u64), Input::Observed(&sample), &mut out);
         agent.handle(ms(60 * i as u64), Input::Tick, &mut out);
     }
     let quiet = SendCount {
         octets: u64::MAX,
+        acks: u64::MAX,
         numbered: u64::MAX,
         unnumbered: u64::MAX,
         segments: u64::MAX,
         waiting: None,
+        waiting_acks: 0,
     };
     let sample = Observed { send: vec![(PAIR, quiet)], ..Observed::default() };
     for i in 6..9 {
