@@ -403,7 +403,10 @@ fn sample(sent: &[(PairId, [u64; 3])], came: &[(PairId, [u64; 4])]) -> Observed 
     let send = |(pair, [octets, numbered, unnumbered]): &(PairId, [u64; 3])| {
         let (octets, numbered, unnumbered) = (*octets, *numbered, *unnumbered);
         let waiting = (unnumbered % 3 > 0).then_some(unnumbered);
-        (*pair, SendCount { octets, numbered, unnumbered, segments: numbered, waiting })
+        let (acks, waiting_acks, segments) = (unnumbered, octets, numbered);
+        let count =
+            SendCount { octets, acks, numbered, unnumbered, segments, waiting, waiting_acks };
+        (*pair, count)
     };
     let receive = |(pair, [octets, segments, lost, marked]): &(PairId, [u64; 4])| {
         let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);

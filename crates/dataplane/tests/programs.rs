@@ -230,6 +230,49 @@ fn fragments_belong_to_the_pair_of_their_addresses() {
 }
 
 #[test]
+fn tcp_segments_that_only_acknowledge_are_counted_as_such() {
+    const ACK: u8 = 0x10;
+    let segment = |(src, dst): (&str, &str), payload, flags: u8| {
+        let mut body = tcp(payload);
+        body[13] = flags;
+        packet(src, dst, 6, body)
+    };
+    let padded = |mut octets: Vec<u8>| {
+        octets.resize(octets.len() + 6, 0);
+        octets
+    };
+    let (ip4, ip6) = ((MINE, PEER), (MINE6, PEER6));
+    let mut tagged = segment(ip4, 0, ACK);
+    tagged.tags = vec![100];
+    let mut fragment = segment(ip4, 0, ACK);
+    fragment.fragment = 0x2000;
+    let cases = [
+        (segment(ip4, 0, ACK).octets(), true),
+        (segment(ip6, 0, ACK).octets(), true),
+        (padded(segment(ip4, 0, ACK).octets()), true),
+        (padded(segment(ip6, 0, ACK).octets()), true),
+        (tagged.octets(), true),
+        // Data, however little; what begins or ends a connection; what has no such header.
+        (segment(ip4, 1, ACK).octets(), false),
+        (segment(ip6, 1, ACK | 8).octets(), false),
+        (segment(ip4, 0, ACK | 1).octets(), false),
+        (segment(ip4, 0, ACK | 2).octets(), false),
+        (segment(ip4, 0, 4).octets(), false),
+        (segment(ip4, 0, 0).octets(), false),
+        (segment(ip4, 1400, ACK).octets(), false),
+        (fragment.octets(), false),
+        (packet(MINE, PEER, 17, udp(9, 0)).octets(), false),
+    ];
+    for (n, (octets, is_one)) in cases.iter().enumerate() {
+        let mut host = Host::new(16);
+        assert_eq!(host.classify(octets), (PASS, DEFAULT));
+        let tx = host.counted().tx[&TO_PEER];
+        assert_eq!(tx.octets, octets.len() as u64, "case {n}");
+        assert_eq!(tx.acks_octets, if *is_one { tx.octets } else { 0 }, "case {n}");
+    }
+}
+
+#[test]
 fn a_super_packet_counts_as_its_segments_with_all_their_headers() {
     // 10 segments of 144: 14 + 20 + 32 octets of headers each.
     let tcp4 = packet(MINE, PEER, 6, tcp(1440)).octets();

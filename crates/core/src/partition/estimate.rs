@@ -359,8 +359,15 @@ mod tests {
         pair.now += PERIOD;
         let fair = Rate::from_mbps(50);
         let guarantee = pair.guarantee;
-        let epoch =
-            Epoch { guarantee, is_estimate: true, share: guarantee, fair, backlog, is_held: false };
+        let epoch = Epoch {
+            guarantee,
+            is_estimate: true,
+            share: guarantee,
+            fair,
+            backlog,
+            is_held: false,
+            lends: false,
+        };
         let small = SMALL;
         let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
         pair.estimate.step(pair.now, measured, epoch, small, &PartitionConfig::default());
@@ -405,8 +412,15 @@ mod tests {
             pair.now += PERIOD;
             let (guarantee, fair) = (pair.guarantee, Rate::from_mbps(50));
             let backlog = Backlog::Unknown;
-            let epoch =
-                Epoch { guarantee, is_estimate: false, share: guarantee, fair, backlog, is_held };
+            let epoch = Epoch {
+                guarantee,
+                is_estimate: false,
+                share: guarantee,
+                fair,
+                backlog,
+                is_held,
+                lends: false,
+            };
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             pair.estimate.step(pair.now, measured, epoch, SMALL, &PartitionConfig::default());
             let limit = |demand: Demand| demand.limit().as_bps() / 1000;
@@ -422,6 +436,29 @@ mod tests {
         assert_eq!(sure([3, 0, 0, 0], true), [20, 20, 20, 20]);
         assert_eq!(sure([2, 1, 0, 0], false), [20, 200, 200, 200], "all of the small start");
         assert_eq!(sure([1, 1, 1, 1], true)[..2], [20, 200], "it waited all the time");
+    }
+
+    #[test]
+    fn a_pair_that_lends_rests_at_what_it_wants() {
+        let mut pair = Pair::of(10_000);
+        let lends = |pair: &mut Pair, packets, backlog| {
+            pair.now += PERIOD;
+            let (guarantee, fair) = (pair.guarantee, Rate::from_mbps(50));
+            let (is_estimate, share, is_held, lends) = (true, guarantee, false, true);
+            let epoch = Epoch { guarantee, is_estimate, share, fair, backlog, is_held, lends };
+            let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
+            pair.estimate.step(pair.now, measured, epoch, SMALL, &PartitionConfig::default());
+            let (want, rate) = pair.estimate.view();
+            pair.guarantee = rate;
+            (want, rate.as_bps() / 1000)
+        };
+        for _ in 0..12 {
+            assert_eq!(lends(&mut pair, 25, Backlog::Unknown).0, Want::Bounded);
+        }
+        // It has no more than it wants. A pair that lends nothing would double.
+        pair.guarantee = Rate::from_mbps(5);
+        assert_eq!(lends(&mut pair, 25, Backlog::Unknown), (Want::Bounded, 5298), "1.05 of it");
+        assert_eq!(lends(&mut pair, 25, Backlog::Always), (Want::Growing, 10_597), "data waits");
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub struct SendHose {
     hose: Rate,
     small: Small,
     pairs: SortedMap<VmId, Pair>,
+    /// Serials of the last offers to pairs that were none then, or are none since, and when they
+    /// came. An older one may still be under way, and its receiver has been told that it is not
+    /// held.
+    past: SortedMap<VmId, (u32, Time)>,
     /// The fair share of pairs without limit at the last division.
     fair: Rate,
     /// The part, from 0 to 1, of what all pairs leave of the hose that is divided among them, too.
@@ -151,6 +155,7 @@ impl SendHose {
             hose,
             small,
             pairs: SortedMap::new(),
+            past: SortedMap::new(),
             fair: hose,
             handed_out: 1.0,
             left: hose,
@@ -233,6 +238,7 @@ impl SendHose {
     /// The peer is no VM any more, or another one: nothing of it stays.
     pub fn forget(&mut self, peer: VmId) {
         self.dirty |= self.pairs.remove(&peer).is_some();
+        self.past.remove(&peer);
     }
 
     /// How many pairs share this hose.
@@ -252,9 +258,18 @@ impl SendHose {
         let Some(pair) = self.pairs.get_mut(&peer) else {
             // No part of this hose is for the pair, so the receiver need not keep any of its own.
             let Offer { pair, serial, .. } = offer;
+            self.remember(now, peer, serial);
             let (floor, most, backlog) = (Rate::ZERO, Some(Rate::ZERO), Backlog::Unknown);
             return offer.confirm.then_some(Echo { pair, serial, floor, most, backlog });
         };
+        if pair.word.is_none()
+            && let Some((serial, at)) = self.past.get(&peer).copied()
+            && older(offer.serial, serial)
+            && now.since(at) <= self.config.silent_after
+        {
+            let held = Offer { serial, floor: Rate::ZERO, ..offer };
+            return offer.confirm.then(|| pair.echo(held));
+        }
         let stale = pair.word.is_some_and(|word| is_stale(&self.config, word, offer, now));
         if !stale {
             pair.word = Some(Word { offer, heard_at: now, is_adopted: false });
@@ -302,11 +317,18 @@ impl SendHose {
     }
 
     /// What waited in the pair's queue since the last step. A pair that says nothing is judged by
-    /// what it used alone. One that `lends` sends more than it wants a floor for, and its receiver
-    /// is told what it wants.
-    pub fn waited(&mut self, peer: VmId, backlog: Backlog, lends: bool) {
+    /// what it used alone.
+    pub fn waited(&mut self, peer: VmId, backlog: Backlog) {
         if let Some(pair) = self.pairs.get_mut(&peer) {
-            (pair.backlog, pair.lends) = (backlog, lends);
+            pair.backlog = backlog;
+        }
+    }
+
+    /// Whether the pair sends more than it wants a floor for, from the next step on. What is measured
+    /// is what it wants then, and its receiver is told that.
+    pub fn lends(&mut self, peer: VmId, lends: bool) {
+        if let Some(pair) = self.pairs.get_mut(&peer) {
+            pair.lends = lends;
         }
     }
 
@@ -345,9 +367,16 @@ impl SendHose {
                 self.idle.push(*peer);
             }
         }
-        for peer in &self.idle {
-            self.pairs.remove(peer);
+        let lives = self.config.silent_after;
+        self.past.retain(|_, (_, at)| now.since(*at) <= lives);
+        let idle = std::mem::take(&mut self.idle);
+        for peer in &idle {
+            let word = self.pairs.remove(peer).and_then(|pair| pair.word);
+            if let Some(Word { offer, heard_at, is_adopted: false }) = word {
+                self.remember(heard_at, *peer, offer.serial);
+            }
         }
+        self.idle = idle;
         self.divide_for(now, true);
         &self.idle
     }
@@ -415,6 +444,14 @@ impl SendHose {
     /// Pairs that found no room.
     pub const fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// An offer of this serial came at `at`, and its pair is none.
+    fn remember(&mut self, at: Time, peer: VmId, serial: u32) {
+        let is_newer = self.past.get(&peer).is_none_or(|(past, _)| older(*past, serial));
+        if is_newer && (self.past.len() < self.config.max_peers || self.past.contains_key(&peer)) {
+            self.past.insert(peer, (serial, at));
+        }
     }
 
     fn divide_if_dirty(&mut self, now: Time) {

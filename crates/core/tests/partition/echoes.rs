@@ -172,6 +172,44 @@ fn a_sender_without_the_pair_says_that_it_holds_nothing() {
 }
 
 #[test]
+fn an_offer_that_was_overtaken_by_one_that_is_not_held_is_not_believed() {
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    let asked = |serial, floor| Offer { confirm: true, ..offer(1, serial, floor) };
+    let (newer, older) = (asked(8, Rate::from_mbps(10)), asked(7, Rate::from_mbps(30)));
+    assert_eq!(hose.offer(at(1), A, newer).map(|echo| echo.floor), Some(Rate::ZERO));
+    // Its part may be another's by now.
+    hose.see(at(2), A);
+    let held = hose.offer(at(3), A, older).map(|echo| (echo.serial, echo.floor));
+    assert_eq!(held, Some((8, Rate::ZERO)));
+    let small_start = HOSE.mul_ratio(1, 64);
+    assert_eq!((hose.offered(A), hose.floor(at(3), A)), (None, small_start));
+    // What is as new, and what comes when no message of then is under way.
+    hose.offer(at(4), A, newer);
+    assert_eq!(hose.offered(A), Some(newer));
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    hose.offer(at(1), A, newer);
+    hose.see(at(2), A);
+    hose.offer(at(602), A, older);
+    assert_eq!(hose.offered(A), Some(older));
+}
+
+#[test]
+fn an_offer_that_was_overtaken_is_not_believed_when_its_pair_has_ended_and_begun() {
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    hose.see(at(0), A);
+    for n in 1..=40 {
+        hose.offer(at(60 * n - 1), A, offer(1, 100 + n as u32, Rate::from_mbps(10)));
+        hose.step(at(60 * n), |_| Rate::ZERO);
+    }
+    assert!(hose.is_empty(), "it is over, and its receiver goes on");
+    hose.see(at(2401), A);
+    hose.offer(at(2402), A, offer(1, 90, HOSE));
+    assert_eq!(hose.offered(A), None);
+    hose.offer(at(2403), A, offer(1, 141, HOSE));
+    assert_eq!(hose.offered(A).map(|offer| offer.serial), Some(141));
+}
+
+#[test]
 fn serials_wrap_without_harm() {
     let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
     hose.see(Time::ZERO, A);

@@ -143,14 +143,8 @@ impl Agent {
             let Sending { octets, acks, numbered, leaf, .. } = pair.sending;
             let waiting = leaf.map(|leaf| counted.htb.waiting(leaf));
             let waiting_acks = leaf.map_or(0, |leaf| counted.htb.waiting_acks(leaf));
-            let count = SendCount {
-                octets,
-                acks,
-                numbered,
-                waiting,
-                waiting_acks,
-                ..SendCount::default()
-            };
+            let count =
+                SendCount { octets, acks, numbered, waiting, waiting_acks, ..SendCount::default() };
             if pair.has_several() {
                 send_paths.push((pair.id, pair.path, count));
                 // The paths of a pair come in a row.

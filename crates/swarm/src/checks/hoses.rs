@@ -12,9 +12,7 @@
 //!   period, the three greetings by which its new life is believed, and the way of a letter after the
 //!   restart or, if letters between these two hosts were lost or late since, after the last time at
 //!   which they were; and not longer than the sender's hold. Until a packet of the pair has come there
-//!   is nobody to greet: the period begins with that packet;
-//! - a floor below the smallest rate of a class, which a pair without any floor has as well: a late
-//!   offer of so little may be believed after its part was given away.
+//!   is nobody to greet: the period begins with that packet.
 //!
 //! A pair that is excepted still counts with what its receiver does know of. When everything has settled
 //! only small starts are excepted.
@@ -22,7 +20,6 @@
 use super::trouble::Trouble;
 use crate::breach::Breaches;
 use crate::terms::{HoseId, Terms};
-use weir_core::classes::MIN_RATE;
 use weir_core::partition::{Heard, Want};
 use weir_sim::{HostLook, Look, PairLook};
 use weir_units::{PairId, Rate, SortedMap, SortedSet, Span, Time};
@@ -142,9 +139,6 @@ impl Hoses {
 
     /// Whether a pair may hold more than its receiver knows.
     fn is_excepted(&self, terms: &Terms, look: &Look, pair: &PairLook, floor: Rate) -> bool {
-        if floor < MIN_RATE && look.at < terms.judged_from() {
-            return true;
-        }
         let word = pair.source.send.flatten();
         let silent_for = word.map_or(Span::MAX, |word| silent_for(&look.hosts, pair, word));
         let is_old = self.is_old(pair, word);

@@ -226,7 +226,8 @@ impl SendPair {
         self.octets_at_partition = self.meter.total;
         let acks = self.acks.total.wrapping_sub(self.acks_at_partition).min(octets);
         self.acks_at_partition = self.acks.total;
-        let (waited, data) = (std::mem::take(&mut self.waited), std::mem::take(&mut self.waited_data));
+        let (waited, data) =
+            (std::mem::take(&mut self.waited), std::mem::take(&mut self.waited_data));
         self.measured = Rate::of(Bytes::new(octets), span);
         let serve = promised.map_or(Rate::MAX, |rate| rate.mul_ratio(1, ACKS_PART));
         let beyond = Rate::of(Bytes::new(acks), span).saturating_sub(serve);

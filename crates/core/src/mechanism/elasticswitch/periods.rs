@@ -55,7 +55,9 @@ impl Machine {
                 let back = self.receive.get(&pair.reversed());
                 let promised = back.map(|back| vm.hose(back.hose).receive.promised(now, pair.dst));
                 let of = p.used_since_partition(span, promised);
-                vm.hose(p.hose).send.waited(pair.dst, of.backlog, of.lends);
+                let hose = &mut vm.hose(p.hose).send;
+                hose.waited(pair.dst, of.backlog);
+                hose.lends(pair.dst, of.lends);
                 used.insert(pair.dst, of.rate.scale(over));
             }
             for (_, hose) in vm.hoses() {

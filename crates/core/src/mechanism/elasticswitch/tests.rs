@@ -497,15 +497,40 @@ fn in_operation_a_vm_keeps_no_ceilings_that_it_does_not_use_and_not_many_that_it
 }
 
 #[test]
+fn acknowledgements_are_wanted_as_far_as_they_serve_what_is_promised() {
+    let used = |octets, acks, waiting: (u64, u64), promised: Option<Rate>| {
+        let mut pair = SendPair::new(ms(0), HoseKey::Tenant, mbps(1));
+        let (waiting, waiting_acks) = (Some(waiting.0), waiting.1);
+        let before = SendCount { waiting, waiting_acks, ..SendCount::default() };
+        pair.count(ms(0), before);
+        pair.count(ms(0), SendCount { octets, acks, ..before });
+        let used = pair.used_since_partition(ms(1000).since(ms(0)), promised);
+        assert_eq!(pair.measured, Rate::from_bps(8 * octets), "for people, all that it sent");
+        (used.rate.as_bps(), used.backlog, used.lends)
+    };
+    let (always, free) = (Backlog::Always, Backlog::Free);
+    // 8 Mb/s of acknowledgements, of data that is promised 32 Mb/s.
+    assert_eq!(used(1_000_000, 1_000_000, (66, 66), Some(mbps(32))), (1_000_000, free, true));
+    assert_eq!(used(1_000_000, 100_000, (66, 66), Some(mbps(32))), (8_000_000, always, false));
+    // Data counts whole, and so does what waits of it.
+    assert_eq!(used(2_000_000, 1_000_000, (1580, 66), Some(mbps(32))), (9_000_000, always, true));
+    assert_eq!(used(1_000_000, 1_000_000, (66, 66), Some(Rate::ZERO)), (0, free, true));
+    // What acknowledges nothing that came, or more than was sent, is no acknowledgement.
+    assert_eq!(used(1_000_000, 1_000_000, (66, 66), None), (8_000_000, always, false));
+    assert_eq!(used(1_000_000, u64::MAX, (0, u64::MAX), Some(mbps(32))), (1_000_000, free, true));
+}
+
+#[test]
 fn what_waits_is_told_as_far_as_all_readings_say_it() {
     let says = |readings: &[Option<u64>]| {
         let mut pair = SendPair::new(ms(0), HoseKey::Tenant, mbps(1));
         for waiting in readings {
             pair.count(ms(0), SendCount { waiting: *waiting, ..SendCount::default() });
         }
-        let said = pair.backlog();
-        assert_eq!(pair.backlog(), Backlog::Unknown, "nothing was read since");
-        said
+        let mut said = || pair.used_since_partition(ms(60).since(ms(0)), None).backlog;
+        let first = said();
+        assert_eq!(said(), Backlog::Unknown, "nothing was read since");
+        first
     };
     assert_eq!(says(&[]), Backlog::Unknown);
     assert_eq!(says(&[Some(1), Some(66)]), Backlog::Always);
