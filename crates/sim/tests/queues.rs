@@ -85,6 +85,21 @@ fn what_the_other_direction_borrows_takes_no_floor() {
 }
 
 #[test]
+fn acknowledgements_of_what_is_borrowed_take_no_floor_of_other_pairs() {
+    for (floor, lenders) in [(20.0, "8"), (50.0, "1")] {
+        let floor_is = format!("{floor}Mbit");
+        let set = [("floor", &*floor_is), ("lenders", lenders), ("duration", "15s")];
+        let scenario = load("acknowledged.yaml", &set);
+        let record = run(&scenario, "elasticswitch:steady");
+        let part = |group| goodput(&scenario, &record, group) / payload(floor);
+        let (sent, got, borrowed) = (part("sent"), part("got"), part("borrowed"));
+        let held = sent >= 0.95 && got >= 0.95;
+        assert!(held, "{floor} Mbit/s, {lenders}: {sent:.3} sent, {got:.3} got");
+        assert!(borrowed >= 1.5, "{floor} Mbit/s, {lenders}: {borrowed:.3} borrowed");
+    }
+}
+
+#[test]
 fn requests_beside_bulk_of_their_pair_wait_no_longer_where_the_hosts_own_link_is_full() {
     for (floor, bulk) in [("10Mbit", "3"), ("40Mbit", "2"), ("80Mbit", "3")] {
         let scenario = load("own-link.yaml", &[("floor", floor), ("bulk", bulk)]);
