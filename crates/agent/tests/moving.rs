@@ -1,12 +1,18 @@
-//! Hosts that move from files to a controller while their VMs send within their floors. Needs root.
+//! Hosts that move from files to a controller, and a VM that moves between hosts, while VMs send within their
+//! floors. Needs root.
 
-use crate::common::controller::{Controller, applied, apply, init, join_host, vm};
+use crate::common::controller::{
+    Controller, applied, apply, ask, controller, init, join_host, object, vm,
+};
 use crate::common::stream::{assert_none_lost, streams};
-use crate::common::{Agent, FLOOR, World, daemon, pause, until};
-use serde_json::json;
+use crate::common::{Agent, FLOOR, StopAtEnd, UPLINK, World, daemon, pause, until};
+use hyper::Method;
+use serde_json::{Value, json};
 use std::fs::{self, File};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_wire::{Keyring, host_file};
 
 /// Another tenant comes first and numbers are no positions: nothing may depend on the order in a file.
@@ -171,4 +177,121 @@ fn hosts_move_from_files_to_a_controller_and_no_packet_or_floor_is_lost() {
     first.stop();
     second.stop();
     controller.stop();
+}
+
+/// How often a VM moves. `scripts/test-long` asks for a hundred by `WEIR_MOVES`.
+const MOVES: u64 = 6;
+/// The floors of the VM that moves and of its peers: other ones than those of its neighbours.
+const MOVER: u64 = 12;
+/// What it sends to each of its peers, Mbit/s: one is on the other host, whose link it fills.
+const FLOOD: u64 = 90;
+
+/// Sends to each of these VMs until told to stop, as far as there is a way.
+fn flood(from: &UdpSocket, to: &[&str], mbps: u64, is_over: &AtomicBool) {
+    let each = mbps * 10_000 / 8 / 1442;
+    while !is_over.load(Ordering::Relaxed) {
+        for address in to {
+            // Its port is down while the VM is on the other host.
+            (0..each).for_each(|_| drop(from.send_to(&[0; PAYLOAD], (*address, 9100))));
+        }
+        pause(10);
+    }
+}
+
+#[test]
+fn a_vm_moves_again_and_again_under_load_and_no_neighbour_loses_a_packet_or_a_floor() {
+    let moves = std::env::var("WEIR_MOVES").map_or(MOVES, |text| text.parse().unwrap());
+    let world = World::new();
+    // The VM that moves has a port on each host, one of which is up; and a peer on each.
+    for (name, n, port, address) in
+        [("m1", 1, "guest", 9), ("m2", 2, "guest", 9), ("p", 1, "peer", 7), ("q", 2, "peer", 8)]
+    {
+        world.add_vm(name, n, port, address);
+    }
+    for name in ["m1", "m2"] {
+        world.ip(name, "link set eth0 address 02:57:00:00:00:09");
+    }
+    world.ip("m2", "link set eth0 down");
+
+    let running = controller(&world);
+    let host = json!({"switch": "tor", "rate": format!("{UPLINK}Mbit"), "slots": 10});
+    let other = |name: &str, n: u32, port: &str, address: u32| {
+        let mut vm = vm(name, n, port, MOVER);
+        vm["spec"]["tenant"] = json!("o");
+        vm["spec"]["network"]["addresses"] = json!([format!("10.0.0.{address}")]);
+        vm
+    };
+    apply(
+        &world,
+        json!([
+            object("Host", "host1", host.clone()),
+            object("Host", "host2", host),
+            object("Tenant", "t", json!({})),
+            object("Tenant", "o", json!({})),
+        ]),
+    );
+    [1, 2].iter().for_each(|n| join_host(&world, *n));
+    let agents = [world.start(1), world.start(2)];
+    let (a, b) = (vm("a", 1, "port", FLOOR), vm("b", 2, "port", FLOOR));
+    let (p, q) = (other("p", 1, "peer", 7), other("q", 2, "peer", 8));
+    apply(&world, json!([a, b, other("m", 1, "guest", 9), p, q]));
+    let all = ["a", "b", "m", "p", "q"];
+    until("all are applied", 60, || all.iter().all(|vm| applied(&world, vm).0 == "True"));
+    let has_a_floor = |n: u64| {
+        let top = agents[n as usize - 1].try_top();
+        top.is_ok_and(|top| {
+            let mut of_it = top.pairs.iter().filter(|p| p.from == "m" && p.side == "send");
+            of_it.any(|p| p.floor_bps > 0 && p.measured_bps > UPLINK * 1_000_000 / 2)
+        })
+    };
+
+    let is_over = AtomicBool::new(false);
+    let sockets = ["m1", "m2", "p", "q"]
+        .map(|name| world.inside(name, || UdpSocket::bind("0.0.0.0:9100").unwrap()));
+    let (all, ()) = std::thread::scope(|scope| {
+        let _end = StopAtEnd(&is_over);
+        let ways: [(&[&str], u64); 4] = [
+            (&["10.0.0.7", "10.0.0.8"], FLOOD),
+            (&["10.0.0.7", "10.0.0.8"], FLOOD),
+            (&["10.0.0.9"], MOVER),
+            (&["10.0.0.9"], MOVER),
+        ];
+        for (socket, (to, mbps)) in sockets.iter().zip(ways) {
+            let is_over = &is_over;
+            scope.spawn(move || flood(socket, to, mbps, is_over));
+        }
+        streams(&world, &[(1, 2), (2, 1)], FLOOR * 3 / 4, PAYLOAD, |running| {
+            until("all pairs have their floors", 20, || {
+                [1, 2].iter().all(|n| class_of(&world, *n, FLOOR).is_some()) && has_a_floor(1)
+            });
+            // What waited while the pairs began has left.
+            pause(500);
+            running.count();
+            let watches = [1, 2].map(|n| Watch::new(&world, n, FLOOR));
+            let before = running.sent();
+            for n in 0..moves {
+                let (from, to) = if n % 2 == 0 { (1, 2) } else { (2, 1) };
+                let (name, floor) = (format!("move{n}"), format!("{MOVER}Mbit"));
+                let reserved = json!({"name": "m", "host": format!("host{to}"),
+                    "floor": {"out": floor, "in": floor}});
+                let spec = json!({"tenant": "o", "vms": [reserved]});
+                apply(&world, json!([object("Reservation", &name, spec)]));
+                world.ip(&format!("m{from}"), "link set eth0 down");
+                world.ip(&format!("m{to}"), "link set eth0 up");
+                ask(&world, Method::POST, &format!("reservations/{name}/confirm"), &Value::Null);
+                until("the VM is at its new host", 60, || applied(&world, "m").0 == "True");
+                until("it has a floor there, and sends more", 60, || has_a_floor(to));
+            }
+            watches.into_iter().zip(before).zip(running.sent()).for_each(
+                |((watch, before), after)| {
+                    // Some are on their way.
+                    watch.expect_floor(after - before - 50);
+                },
+            );
+        })
+    });
+    // Where the CPUs are full, one of thirty thousand overtakes another: two CPUs serve a shaper in turns.
+    all.into_iter().for_each(|stream| assert_none_lost(&world, &stream.sorted()));
+    agents.into_iter().for_each(Agent::stop);
+    running.stop();
 }

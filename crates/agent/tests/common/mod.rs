@@ -82,6 +82,8 @@ impl Drop for StopAtEnd<'_> {
 pub(crate) struct World {
     prefix: String,
     pub(crate) dir: PathBuf,
+    /// Namespaces of further VMs.
+    further: Mutex<Vec<String>>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -91,7 +93,7 @@ impl World {
         let n = WORLDS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("ws{}-{n}-", std::process::id());
         let dir = std::env::temp_dir().join(format!("{prefix}weir"));
-        let world = Self { prefix, dir, _turn: turn };
+        let world = Self { prefix, dir, further: Mutex::default(), _turn: turn };
         fs::create_dir_all(world.bpffs()).unwrap();
         sh(&format!("mount -t bpf bpf {}", world.bpffs().display()));
         for name in ["vm1", "vm2", "host1", "host2", "switch"] {
@@ -172,6 +174,17 @@ impl World {
         sh(&format!("ip -n {n1} link add name {name1} type veth peer name {name2} netns {n2}"));
         self.ip(ns1, &format!("link set dev {name1} up"));
         self.ip(ns2, &format!("link set dev {name2} up"));
+    }
+
+    /// A further VM in a namespace of this name, with a port on host `n`.
+    pub(crate) fn add_vm(&self, name: &str, n: u32, port: &str, address: u32) {
+        sh(&format!("ip netns add {}", self.ns(name)));
+        self.further.lock().unwrap().push(name.to_owned());
+        let host = format!("host{n}");
+        self.veth(name, "eth0", &host, port);
+        self.ip(name, &format!("addr add 10.0.0.{address}/24 dev eth0"));
+        self.ip(name, "link set eth0 gso_max_segs 1");
+        self.ip(&host, &format!("link set dev {port} master br"));
     }
 
     fn bridge(&self, ns: &str, ports: &[&str]) {
@@ -301,7 +314,9 @@ impl Drop for World {
                 self.processes(n, word).into_iter().for_each(|pid| send(pid, Signal::KILL));
             }
         }
-        for name in ["vm1", "vm2", "host1", "host2", "switch"] {
+        let further = self.further.lock().map_or_else(|_| Vec::new(), |names| names.clone());
+        let all = ["vm1", "vm2", "host1", "host2", "switch"].map(str::to_owned);
+        for name in all.iter().chain(&further) {
             let _ = Command::new("ip").args(["netns", "del", &self.ns(name)]).status();
         }
         let _ = Command::new("umount").arg(self.bpffs()).status();
