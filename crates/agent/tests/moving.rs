@@ -183,7 +183,7 @@ fn hosts_move_from_files_to_a_controller_and_no_packet_or_floor_is_lost() {
 const MOVES: u64 = 6;
 /// The floors of the VM that moves and of its peers: other ones than those of its neighbours.
 const MOVER: u64 = 12;
-/// What it sends to each of its peers, Mbit/s: one is on the other host, whose link it fills.
+/// What it sends to each of its peers, Mbit/s: one is on the other host, so it fills the link.
 const FLOOD: u64 = 90;
 
 /// Sends to each of these VMs until told to stop, as far as there is a way.

@@ -86,17 +86,17 @@ fn what_the_other_direction_borrows_takes_no_floor() {
 
 #[test]
 fn acknowledgements_of_what_is_borrowed_take_no_floor_of_other_pairs() {
-    for (floor, lenders) in [(20.0, "8"), (50.0, "1")] {
+    for (floor, borrowers) in [(20.0, "8"), (50.0, "1")] {
         let floor_is = format!("{floor}Mbit");
-        let set = [("floor", &*floor_is), ("lenders", lenders), ("duration", "12s")];
+        let set = [("floor", &*floor_is), ("borrowers", borrowers), ("duration", "12s")];
         let scenario = load("acknowledged.yaml", &set);
         let record = run(&scenario, "elasticswitch:steady");
         // After the warmup: nine pairs of small floors begin at once.
         let part = |group| goodput_in(&scenario, &record, group, 60..120) / payload(floor);
         let (sent, got, borrowed) = (part("sent"), part("got"), part("borrowed"));
         let held = sent >= 0.95 && got >= 0.95;
-        assert!(held, "{floor} Mbit/s, {lenders}: {sent:.3} sent, {got:.3} got");
-        assert!(borrowed >= 1.5, "{floor} Mbit/s, {lenders}: {borrowed:.3} borrowed");
+        assert!(held, "{floor} Mbit/s, {borrowers}: {sent:.3} sent, {got:.3} got");
+        assert!(borrowed >= 1.5, "{floor} Mbit/s, {borrowers}: {borrowed:.3} borrowed");
     }
 }
 

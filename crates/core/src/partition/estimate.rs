@@ -94,7 +94,7 @@ pub(super) struct Epoch {
     /// The pair always had more to send, as far as its sender told this end.
     pub(super) is_held: bool,
     /// The pair sent more than it wants a floor for, and what was measured is what it wants.
-    pub(super) lends: bool,
+    pub(super) exceeds: bool,
 }
 
 /// The small values of a hose.
@@ -191,7 +191,7 @@ impl Estimate {
         let span = now.since(since);
         let margin = if epoch.is_estimate { config.margin_steady } else { config.margin_bounded };
         let enough = self.enough(margin, guarantee);
-        let has_enough = !used.is_zero() && used.as_f64() >= enough && !epoch.lends;
+        let has_enough = !used.is_zero() && used.as_f64() >= enough && !epoch.exceeds;
         // Of a pair that hardly sent, each packet is more.
         let sends = self.most_used.bytes_in(span).get() >= PACKET;
         let is_bounded = self.want == Want::Bounded && epoch.is_estimate && sends;
@@ -297,7 +297,7 @@ mod tests {
                 fair,
                 backlog: Backlog::Unknown,
                 is_held: false,
-                lends: false,
+                exceeds: false,
             };
             let small = SMALL;
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
@@ -366,7 +366,7 @@ mod tests {
             fair,
             backlog,
             is_held: false,
-            lends: false,
+            exceeds: false,
         };
         let small = SMALL;
         let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
@@ -419,7 +419,7 @@ mod tests {
                 fair,
                 backlog,
                 is_held,
-                lends: false,
+                exceeds: false,
             };
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             pair.estimate.step(pair.now, measured, epoch, SMALL, &PartitionConfig::default());
@@ -439,13 +439,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_lends_rests_at_what_it_wants() {
+    fn a_pair_that_sends_more_than_it_wants_rests_at_what_it_wants() {
         let mut pair = Pair::of(10_000);
-        let lends = |pair: &mut Pair, packets, backlog| {
+        let exceeds = |pair: &mut Pair, packets, backlog| {
             pair.now += PERIOD;
             let (guarantee, fair) = (pair.guarantee, Rate::from_mbps(50));
-            let (is_estimate, share, is_held, lends) = (true, guarantee, false, true);
-            let epoch = Epoch { guarantee, is_estimate, share, fair, backlog, is_held, lends };
+            let (is_estimate, share, is_held, exceeds) = (true, guarantee, false, true);
+            let epoch = Epoch { guarantee, is_estimate, share, fair, backlog, is_held, exceeds };
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             pair.estimate.step(pair.now, measured, epoch, SMALL, &PartitionConfig::default());
             let (want, rate) = pair.estimate.view();
@@ -453,12 +453,12 @@ mod tests {
             (want, rate.as_bps() / 1000)
         };
         for _ in 0..12 {
-            assert_eq!(lends(&mut pair, 25, Backlog::Unknown).0, Want::Bounded);
+            assert_eq!(exceeds(&mut pair, 25, Backlog::Unknown).0, Want::Bounded);
         }
-        // It has no more than it wants. A pair that lends nothing would double.
+        // It has no more than it wants. Another pair's estimate would double.
         pair.guarantee = Rate::from_mbps(5);
-        assert_eq!(lends(&mut pair, 25, Backlog::Unknown), (Want::Bounded, 5298), "1.05 of it");
-        assert_eq!(lends(&mut pair, 25, Backlog::Always), (Want::Growing, 10_597), "data waits");
+        assert_eq!(exceeds(&mut pair, 25, Backlog::Unknown), (Want::Bounded, 5298), "1.05 of it");
+        assert_eq!(exceeds(&mut pair, 25, Backlog::Always), (Want::Growing, 10_597), "data waits");
     }
 
     #[test]

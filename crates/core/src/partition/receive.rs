@@ -274,7 +274,7 @@ impl ReceiveHose {
                 is_held: pair
                     .told(now, config.most_lives)
                     .is_some_and(|t| t.backlog == Backlog::Always),
-                lends: false,
+                exceeds: false,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             let was_retiring = pair.retiring;

@@ -57,7 +57,7 @@ struct Pair {
     /// The same before that step, which the receiver is told.
     waited: Backlog,
     /// It sends more than it wants a floor for.
-    lends: bool,
+    exceeds: bool,
     /// What this hose has for the pair if it wants all it can get, at the last step.
     most: Option<Rate>,
     told: Option<Told>,
@@ -202,7 +202,7 @@ impl SendHose {
             word: None,
             backlog: Backlog::Unknown,
             waited: Backlog::Unknown,
-            lends: false,
+            exceeds: false,
             most: None,
             told: None,
         };
@@ -326,9 +326,9 @@ impl SendHose {
 
     /// Whether the pair sends more than it wants a floor for, from the next step on. What is measured
     /// is what it wants then, and its receiver is told that.
-    pub fn lends(&mut self, peer: VmId, lends: bool) {
+    pub fn exceeds(&mut self, peer: VmId, exceeds: bool) {
         if let Some(pair) = self.pairs.get_mut(&peer) {
-            pair.lends = lends;
+            pair.exceeds = exceeds;
         }
     }
 
@@ -360,7 +360,7 @@ impl SendHose {
                 fair: *fair,
                 backlog: pair.waited,
                 is_held: pair.waited == Backlog::Always,
-                lends: pair.lends,
+                exceeds: pair.exceeds,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             if pair.estimate.idle_for(now) >= over {
@@ -487,7 +487,7 @@ impl SendHose {
         self.fair = level.unwrap_or(self.hose);
         if opens {
             for (pair, most) in self.pairs.values_mut().zip(self.split.most(self.hose)) {
-                let wanted = if pair.lends { pair.estimate.demand().limit() } else { Rate::MAX };
+                let wanted = if pair.exceeds { pair.estimate.demand().limit() } else { Rate::MAX };
                 pair.most = Some(most.min(wanted));
             }
         }

@@ -261,7 +261,7 @@ enum Input {
     Offer { peer: u32, serial: u32, floor: u64, unbounded: bool, confirm: bool },
     Echo { peer: u32, serial: u32, floor: u64, most: Option<u64>, backlog: Backlog },
     Waited(u32, Backlog),
-    Lends(u32, bool),
+    Exceeds(u32, bool),
     Step(u64),
     SetHose(u64),
     Ask(u32),
@@ -299,7 +299,7 @@ fn input() -> impl Strategy<Value = Input> {
             }
         ),
         (peer(), backlog()).prop_map(|(peer, backlog)| Input::Waited(peer, backlog)),
-        (peer(), yes()).prop_map(|(peer, lends)| Input::Lends(peer, lends)),
+        (peer(), yes()).prop_map(|(peer, exceeds)| Input::Exceeds(peer, exceeds)),
         number().prop_map(Input::Step),
         number().prop_map(Input::SetHose),
         peer().prop_map(Input::Ask),
@@ -344,7 +344,7 @@ proptest! {
                     receive.echo(now, VmId(peer), Echo { pair, serial, floor, most, backlog });
                 }
                 Input::Waited(peer, backlog) => send.waited(VmId(peer), backlog),
-                Input::Lends(peer, lends) => send.lends(VmId(peer), lends),
+                Input::Exceeds(peer, exceeds) => send.exceeds(VmId(peer), exceeds),
                 Input::Step(rate) => {
                     send.step(now, |p| Rate::from_bps(rate >> p.0));
                     prop_assert!(send.notes().all(|e| e.most.is_some_and(|m| m <= send_hose)));

@@ -11,8 +11,8 @@
 //! - a pair of a receiver that lost its memory, until what its sender holds is told: one partitioning
 //!   period, the three greetings by which its new life is believed, and the way of a letter after the
 //!   restart or, if letters between these two hosts were lost or late since, after the last time at
-//!   which they were; and not longer than the sender's hold. Until a packet of the pair has come there
-//!   is nobody to greet: the period begins with that packet.
+//!   which they were; and not longer than the sender's hold. The period begins with the pair's first
+//!   packet there, since no host is greeted before.
 //!
 //! A pair that is excepted still counts with what its receiver does know of. When everything has settled
 //! only small starts are excepted.

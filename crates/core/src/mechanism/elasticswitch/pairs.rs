@@ -72,7 +72,7 @@ pub(super) struct Used {
     /// Whether packets waited.
     pub(super) backlog: Backlog,
     /// It sent more than that: acknowledgements of what the other direction borrows.
-    pub(super) lends: bool,
+    pub(super) exceeds: bool,
 }
 
 /// A pair whose source VM is here.
@@ -231,9 +231,9 @@ impl SendPair {
         self.measured = Rate::of(Bytes::new(octets), span);
         let serve = promised.map_or(Rate::MAX, |rate| rate.mul_ratio(1, ACKS_PART));
         let beyond = Rate::of(Bytes::new(acks), span).saturating_sub(serve);
-        let lends = !beyond.is_zero();
-        let waited = if lends { data } else { waited };
-        Used { rate: self.measured.saturating_sub(beyond), backlog: waited.backlog(), lends }
+        let exceeds = !beyond.is_zero();
+        let waited = if exceeds { data } else { waited };
+        Used { rate: self.measured.saturating_sub(beyond), backlog: waited.backlog(), exceeds }
     }
 
     /// Whether the next step of the law finds congestion.

@@ -57,7 +57,7 @@ impl Machine {
                 let of = p.used_since_partition(span, promised);
                 let hose = &mut vm.hose(p.hose).send;
                 hose.waited(pair.dst, of.backlog);
-                hose.lends(pair.dst, of.lends);
+                hose.exceeds(pair.dst, of.exceeds);
                 used.insert(pair.dst, of.rate.scale(over));
             }
             for (_, hose) in vm.hoses() {

@@ -506,7 +506,7 @@ fn acknowledgements_are_wanted_as_far_as_they_serve_what_is_promised() {
         pair.count(ms(0), SendCount { octets, acks, ..before });
         let used = pair.used_since_partition(ms(1000).since(ms(0)), promised);
         assert_eq!(pair.measured, Rate::from_bps(8 * octets), "for people, all that it sent");
-        (used.rate.as_bps(), used.backlog, used.lends)
+        (used.rate.as_bps(), used.backlog, used.exceeds)
     };
     let (always, free) = (Backlog::Always, Backlog::Free);
     // 8 Mb/s of acknowledgements, of data that is promised 32 Mb/s.
