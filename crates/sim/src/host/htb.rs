@@ -23,6 +23,8 @@ use weir_units::SortedSet;
 const LONGEST_DEBT: i64 = 60_000_000_000;
 /// Leaves, VMs, the uplink.
 const LEVELS: usize = 3;
+/// After all leaves.
+const LAST: (u32, u32) = (u32::MAX, u32::MAX);
 
 /// Parameters of a class: bit/s, and how far it may run ahead of each in ns at that rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +124,8 @@ pub(crate) struct Htb {
     /// Where the turn of each VM's leaves is above level 0, if VMs keep it
     /// ([`Htb::keeping_turns`]).
     leaf_turns: Option<Vec<u32>>,
+    /// Nothing may go before this time, ns; 0: not known. Whatever changes it says so.
+    idle_until: u64,
     /// Packets that found a queue full or too long, or whose queue was removed.
     pub(crate) drops: u64,
 }
@@ -136,6 +140,7 @@ impl Htb {
             backlogged: SortedSet::new(),
             turns: [(0, 0); LEVELS],
             leaf_turns: None,
+            idle_until: 0,
             drops: 0,
         }
     }
@@ -167,11 +172,13 @@ impl Htb {
 
     /// Other parameters for a queue; what it owes stays.
     pub(crate) fn set(&mut self, leaf: u32, class: Class) {
+        self.idle_until = 0;
         self.leaves[leaf as usize].bucket.class = class;
     }
 
     /// Removes a queue; the packets in it are lost.
     pub(crate) fn remove(&mut self, leaf: u32) -> impl Iterator<Item = u32> + use<> {
+        self.idle_until = 0;
         let gone = &mut self.leaves[leaf as usize];
         self.backlogged.remove(&(gone.vm, leaf));
         self.free.push(leaf);
@@ -202,11 +209,13 @@ impl Htb {
 
     /// What passes beside the queues is part of what the uplink carries.
     pub(crate) fn charge(&mut self, now: u64, size: u16) {
+        self.idle_until = 0;
         self.uplink.charge(now, size.into(), true);
     }
 
     /// Other parameters for a VM; what it owes stays.
     pub(crate) fn set_vm(&mut self, vm: u32, class: Class) {
+        self.idle_until = 0;
         self.vms[vm as usize].class = class;
     }
 
@@ -217,6 +226,7 @@ impl Htb {
 
     /// Takes out all that waits of a VM; it is lost.
     pub(crate) fn empty(&mut self, vm: u32) -> Vec<u32> {
+        self.idle_until = 0;
         self.backlogged.retain(|(of, _)| *of != vm);
         let mut gone = Vec::new();
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.vm == vm) {
@@ -239,7 +249,9 @@ impl Htb {
             leaf.queue.push((id, packet.octets as u16, mark), packet.is_ack, room)
         });
         if is_in {
-            self.backlogged.insert((leaf.vm, number));
+            if self.backlogged.insert((leaf.vm, number)) {
+                self.idle_until = 0;
+            }
         } else {
             self.drops += 1;
         }
@@ -248,14 +260,23 @@ impl Htb {
 
     /// The next packet that may go at `now`.
     pub(crate) fn pop(&mut self, now: u64) -> Option<u32> {
+        if now < self.idle_until {
+            return None;
+        }
+        self.idle_until = 0;
         let uplink = self.uplink.mode(now);
-        let (level, key) = (0..LEVELS).find_map(|level| {
-            let key = match &self.leaf_turns {
-                Some(turns) if level > 0 => self.next_by_vm(now, uplink, level, turns),
-                _ => self.next_by_level(now, uplink, level),
-            };
-            key.map(|key| (level, key))
-        })?;
+        let next = match &self.leaf_turns {
+            None => self.next_by_level(now, uplink),
+            Some(turns) => self.next_at_level(now, uplink, 0).map(|key| (0, key)).or_else(|| {
+                (1..LEVELS).find_map(|level| {
+                    self.next_by_vm(now, uplink, level, turns).map(|key| (level, key))
+                })
+            }),
+        };
+        let Some((level, key)) = next else {
+            self.idle_until = self.next_at().unwrap_or(u64::MAX);
+            return None;
+        };
         let leaf = &mut self.leaves[key.1 as usize];
         let (id, size, _) = leaf.queue.pop().expect("backlogged leaves hold packets");
         leaf.deficit[level] -= i64::from(size);
@@ -277,8 +298,25 @@ impl Htb {
         Some(id)
     }
 
+    /// The lowest level at which a leaf may send, and whose turn it is among all that may there.
+    fn next_by_level(&self, now: u64, uplink: Mode) -> Option<(usize, (u32, u32))> {
+        // For each level the first leaf from its turn on, and the first of all.
+        let (mut after, mut first) = ([LAST; LEVELS], [LAST; LEVELS]);
+        let turn = self.turns[0];
+        for &key in self.backlogged.range(turn..).chain(self.backlogged.range(..turn)) {
+            match self.lends(now, uplink, key) {
+                Some(0) => return Some((0, key)),
+                Some(level) if key >= self.turns[level] => after[level] = after[level].min(key),
+                Some(level) => first[level] = first[level].min(key),
+                None => {}
+            }
+        }
+        let next = |level: usize| if after[level] == LAST { first[level] } else { after[level] };
+        (1..LEVELS).map(|level| (level, next(level))).find(|(_, key)| *key != LAST)
+    }
+
     /// Whose turn it is among all leaves that may send at a level.
-    fn next_by_level(&self, now: u64, uplink: Mode, level: usize) -> Option<(u32, u32)> {
+    fn next_at_level(&self, now: u64, uplink: Mode, level: usize) -> Option<(u32, u32)> {
         let turn = self.turns[level];
         let mut ring = self.backlogged.range(turn..).chain(self.backlogged.range(..turn));
         ring.find(|&&key| self.lends(now, uplink, key) == Some(level)).copied()
@@ -327,6 +365,9 @@ impl Htb {
 
     /// When something may go next, if something waits.
     pub(crate) fn next_at(&self) -> Option<u64> {
+        if self.idle_until > 0 {
+            return (self.idle_until < u64::MAX).then_some(self.idle_until);
+        }
         let uplink = self.uplink.free_at();
         let uplink = uplink.0.max(uplink.1);
         let when = |&(vm, leaf): &(u32, u32)| {
