@@ -161,10 +161,10 @@ impl Path {
     /// The base is old. Once it is half as old, a queue that others empty is reason enough: receivers
     /// that share a bottleneck so come to do it at the same time.
     fn is_dip_due(&self, law: &LevelLaw, now: Time, queue: Span) -> bool {
-        let Some(since) = self.windows.base_since() else { return false };
+        let Some((since, lives)) = self.windows.base_ends(law) else { return false };
         let age = now.since(since);
         let is_low = queue.as_nanos() * 2 <= law.queue_at_rest().as_nanos();
-        let is_due = age >= law.base_lives || (is_low && age * 2 >= law.base_lives);
+        let is_due = age >= lives || (is_low && age * 2 >= lives);
         is_due && self.step.level() > Level::ONE
     }
 

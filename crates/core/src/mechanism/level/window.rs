@@ -25,14 +25,17 @@ const JUMP: i64 = 10_000;
 const SLACK: i64 = 1_000;
 /// Clocks differ by no more, in 2⁻²⁰ (about 10⁻⁶): twice what oscillators may.
 const MOST_DRIFT: i64 = 200;
+/// A base becomes no older than this many `base_lives`: oscillators change with temperature.
+const OLDEST: u64 = 32;
 
 /// The delays of one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Windows {
     last: Option<Sample>,
     base: Option<Base>,
-    /// What the base grows by with time: the drift of the clocks, in 2⁻²⁰.
-    drift: i64,
+    /// What the base grows by with time: the drift of the clocks, in 2⁻²⁰. Of all dips since the base
+    /// was `of`, the one that says the least: the others may have left a queue.
+    drift: Option<i64>,
     /// The least delayed sample of the present dip.
     dip: Option<Sample>,
     /// Clocks that have jumped.
@@ -54,8 +57,8 @@ struct Base {
     /// Of a packet that came at `of`, µs.
     delay: i64,
     of: Time,
-    /// Since when it is the base. A packet that comes as late does not renew it: it may have waited in
-    /// the same queue.
+    /// When it was compared last with an empty queue. A packet that comes as late does not do that: it
+    /// may have waited in the same queue.
     since: Time,
 }
 
@@ -80,10 +83,8 @@ impl Windows {
             Some(base) if !has_jumped => base,
             _ => Base { delay, of: timed.came, since: timed.came },
         };
-        let expected = base.delay + self.drifted(timed.came.since(base.of));
-        let above = delay - expected;
-        let is_less = above < 0;
-        self.base = Some(if is_less { Base { delay, of: timed.came, ..base } } else { base });
+        let above = delay - self.expected(&base, timed.came);
+        self.base = Some(if above < 0 { self.lowered(base, delay, timed.came) } else { base });
         let queue = above.max(0) as u64 * 1000;
         let sample = Sample { delay, came: timed.came, queue };
         self.last = Some(sample);
@@ -101,9 +102,13 @@ impl Windows {
         }
     }
 
-    /// Since when the base is the base, but for less delayed packets that came later.
-    pub fn base_since(&self) -> Option<Time> {
-        self.base.map(|base| base.since)
+    /// When the base has to be compared with an empty queue again. The longer it has held, the better
+    /// the drift is known, and the longer it will.
+    pub fn base_ends(&self, law: &LevelLaw) -> Option<(Time, Span)> {
+        let base = self.base?;
+        let held = base.since.since(base.of);
+        let lives = held.max(law.base_lives).min(law.base_lives * OLDEST);
+        Some((base.since, lives))
     }
 
     /// The queue is being emptied from now on.
@@ -119,14 +124,31 @@ impl Windows {
     /// It was; what was seen meanwhile is the base.
     pub fn end_dip(&mut self, now: Time) {
         let (Some(least), Some(base)) = (self.dip.take(), self.base) else { return };
-        let apart = micros(least.came.since(base.of));
-        if apart > 1_000_000 {
-            let drift = ((least.delay - base.delay) << 20) / apart;
-            if drift.abs() <= MOST_DRIFT {
-                self.drift = if self.drift == 0 { drift } else { (self.drift + drift) / 2 };
-            }
+        let Some(drift) = slope(&base, least.delay, least.came) else {
+            // Of the same moment: what was seen is the base.
+            self.base = Some(Base { delay: least.delay, of: least.came, since: now });
+            return;
+        };
+        let drift = drift.min(MOST_DRIFT);
+        if drift < -MOST_DRIFT {
+            // The base was a queue.
+            self.base = Some(Base { delay: least.delay, of: least.came, since: now });
+            return;
         }
-        self.base = Some(Base { delay: least.delay, of: least.came, since: now });
+        self.drift = Some(self.drift.map_or(drift, |known| known.min(drift)));
+        self.base = Some(Base { since: now, ..base });
+    }
+
+    /// The base of a packet that came less delayed than any could: the drift is less, or the base was a
+    /// queue.
+    fn lowered(&mut self, base: Base, delay: i64, came: Time) -> Base {
+        match slope(&base, delay, came) {
+            Some(drift) if drift >= -MOST_DRIFT => {
+                self.drift = Some(drift);
+                base
+            }
+            _ => Base { delay, of: came, ..base },
+        }
     }
 
     /// Departure times wrap after 65 ms; delays differ by less than half of that.
@@ -138,9 +160,16 @@ impl Windows {
         }
     }
 
-    fn drifted(&self, passed: Span) -> i64 {
-        (self.drift * micros(passed)) >> 20
+    /// What a packet that comes now is delayed without a queue.
+    fn expected(&self, base: &Base, now: Time) -> i64 {
+        base.delay + ((self.drift.unwrap_or(0) * micros(now.since(base.of))) >> 20)
     }
+}
+
+/// By what a base would grow if there was no queue at a later packet, in 2⁻²⁰; not within a second.
+fn slope(base: &Base, delay: i64, came: Time) -> Option<i64> {
+    let apart = micros(came.since(base.of));
+    (apart > 500_000).then(|| ((delay - base.delay) << 20).div_euclid(apart))
 }
 
 fn micros(span: Span) -> i64 {
