@@ -18,7 +18,7 @@ const REPEATS: u8 = 2;
 /// Changes below one part in this many wait.
 const SMALL: u64 = 32;
 /// A dip lasts so many periods, and the time until it shows.
-const DIP: u64 = 6;
+const DIP: u64 = 16;
 
 /// What arrived from one host.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ impl Path {
         });
         if let Some((from, until)) = self.dip {
             if now >= until {
-                self.windows.end_dip(now);
+                self.windows.end_dip(law, now);
                 self.dip = None;
                 self.step.hold(now + law.loop_delay + law.period);
             } else if now >= from && shown.is_some() && !self.windows.is_dipping() {
@@ -161,7 +161,7 @@ impl Path {
     /// The base is old. Once it is half as old, a queue that others empty is reason enough: receivers
     /// that share a bottleneck so come to do it at the same time.
     fn is_dip_due(&self, law: &LevelLaw, now: Time, queue: Span) -> bool {
-        let Some((since, lives)) = self.windows.base_ends(law) else { return false };
+        let Some((since, lives)) = self.windows.base_lives(law) else { return false };
         let age = now.since(since);
         let is_low = queue.as_nanos() * 2 <= law.queue_at_rest().as_nanos();
         let is_due = age >= lives || (is_low && age * 2 >= lives);

@@ -24,17 +24,17 @@ const JUMP: i64 = 10_000;
 /// jumped.
 const SLACK: i64 = 1_000;
 /// Clocks differ by no more, in 2⁻²⁰ (about 10⁻⁶): twice what oscillators may.
-const MOST_DRIFT: i64 = 200;
-/// A base becomes no older than this many `base_lives`: oscillators change with temperature.
-const OLDEST: u64 = 32;
+const MOST_DRIFT: i64 = 105;
+/// So many dips that agree with the base double its life: oscillators change with temperature.
+const MOST_AGREED: u32 = 5;
 
 /// The delays of one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Windows {
     last: Option<Sample>,
     base: Option<Base>,
-    /// What the base grows by with time: the drift of the clocks, in 2⁻²⁰. Of all dips since the base
-    /// was `of`, the one that says the least: the others may have left a queue.
+    /// What the base grows by with time: the drift of the clocks, in 2⁻²⁰; unknown until two dips were
+    /// seen.
     drift: Option<i64>,
     /// The least delayed sample of the present dip.
     dip: Option<Sample>,
@@ -52,14 +52,23 @@ struct Sample {
     queue: u64,
 }
 
+/// A line below all delays: the base of a packet that comes later follows from the drift.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Base {
     /// Of a packet that came at `of`, µs.
     delay: i64,
     of: Time,
-    /// When it was compared last with an empty queue. A packet that comes as late does not do that: it
-    /// may have waited in the same queue.
+    /// When it was compared last with an emptied queue. A packet that comes as late does not do that:
+    /// it may have waited in the same queue.
     since: Time,
+    /// Dips in a row that agreed with it; `None` before the first dip.
+    agreed: Option<u32>,
+}
+
+impl Base {
+    const fn new(delay: i64, of: Time, since: Time) -> Self {
+        Self { delay, of, since, agreed: None }
+    }
 }
 
 /// What one window showed.
@@ -81,10 +90,10 @@ impl Windows {
         let former = last.filter(|_| !has_jumped);
         let base = match self.base {
             Some(base) if !has_jumped => base,
-            _ => Base { delay, of: timed.came, since: timed.came },
+            _ => Base::new(delay, timed.came, timed.came),
         };
         let above = delay - self.expected(&base, timed.came);
-        self.base = Some(if above < 0 { self.lowered(base, delay, timed.came) } else { base });
+        self.base = Some(if above < 0 { self.lowered(law, base, delay, timed.came) } else { base });
         let queue = above.max(0) as u64 * 1000;
         let sample = Sample { delay, came: timed.came, queue };
         self.last = Some(sample);
@@ -102,13 +111,11 @@ impl Windows {
         }
     }
 
-    /// When the base has to be compared with an empty queue again. The longer it has held, the better
-    /// the drift is known, and the longer it will.
-    pub fn base_ends(&self, law: &LevelLaw) -> Option<(Time, Span)> {
+    /// Since when the base is known, and for how long it will do. The more dips agree with it, the better
+    /// the drift is known, and the longer it lives.
+    pub fn base_lives(&self, law: &LevelLaw) -> Option<(Time, Span)> {
         let base = self.base?;
-        let held = base.since.since(base.of);
-        let lives = held.max(law.base_lives).min(law.base_lives * OLDEST);
-        Some((base.since, lives))
+        Some((base.since, law.base_lives * (1 << base.agreed.unwrap_or(0).min(MOST_AGREED))))
     }
 
     /// The queue is being emptied from now on.
@@ -121,33 +128,43 @@ impl Windows {
         self.dip.is_some()
     }
 
-    /// It was; what was seen meanwhile is the base.
-    pub fn end_dip(&mut self, now: Time) {
-        let (Some(least), Some(base)) = (self.dip.take(), self.base) else { return };
-        let Some(drift) = slope(&base, least.delay, least.came) else {
-            // Of the same moment: what was seen is the base.
-            self.base = Some(Base { delay: least.delay, of: least.came, since: now });
+    /// It was. What was seen meanwhile is the base, if none was known; else it says whether that still
+    /// holds, and how the clocks drift. A dip may leave a queue, so it raises the base halfway only.
+    pub fn end_dip(&mut self, law: &LevelLaw, now: Time) {
+        let (Some(least), Some(mut base)) = (self.dip.take(), self.base) else { return };
+        let Some((agreed, drift)) = base.agreed.zip(slope(&base, least.delay, least.came)) else {
+            self.base = Some(Base { agreed: Some(0), ..Base::new(least.delay, least.came, now) });
             return;
         };
-        let drift = drift.min(MOST_DRIFT);
-        if drift < -MOST_DRIFT {
-            // The base was a queue.
-            self.base = Some(Base { delay: least.delay, of: least.came, since: now });
-            return;
-        }
-        self.drift = Some(self.drift.map_or(drift, |known| known.min(drift)));
+        let above = least.delay - self.expected(&base, least.came);
+        let drift = drift.clamp(-MOST_DRIFT, MOST_DRIFT);
+        base.agreed = Some(match self.drift {
+            Some(_) if above <= noise(law) => agreed + 1,
+            _ => 0,
+        });
+        self.drift = Some(match self.drift {
+            None => drift,
+            Some(known) if above > noise(law) => (known + drift) / 2,
+            Some(known) => known,
+        });
         self.base = Some(Base { since: now, ..base });
     }
 
-    /// The base of a packet that came less delayed than any could: the drift is less, or the base was a
-    /// queue.
-    fn lowered(&mut self, base: Base, delay: i64, came: Time) -> Base {
-        match slope(&base, delay, came) {
-            Some(drift) if drift >= -MOST_DRIFT => {
+    /// The base once a packet came less delayed than any should: the drift is less by a little, or the
+    /// base was a queue.
+    fn lowered(&mut self, law: &LevelLaw, base: Base, delay: i64, came: Time) -> Base {
+        let drift = slope(&base, delay, came).filter(|drift| *drift >= -MOST_DRIFT);
+        let by = self.expected(&base, came) - delay;
+        match (base.agreed, self.drift, drift) {
+            (Some(_), Some(_), Some(drift)) if by <= noise(law) => {
                 self.drift = Some(drift);
                 base
             }
-            _ => Base { delay, of: came, ..base },
+            (Some(_), _, drift) => {
+                self.drift = drift.or(self.drift);
+                Base { agreed: Some(0), ..Base::new(delay, came, base.since) }
+            }
+            (None, ..) => Base::new(delay, came, base.since),
         }
     }
 
@@ -174,6 +191,11 @@ fn slope(base: &Base, delay: i64, came: Time) -> Option<i64> {
 
 fn micros(span: Span) -> i64 {
     (span.as_nanos() / 1000) as i64
+}
+
+/// What hosts alone add to the least delay of a window, µs.
+fn noise(law: &LevelLaw) -> i64 {
+    micros(law.noise)
 }
 
 fn is_jump(last: &Sample, delay: i64, came: Time) -> bool {
