@@ -61,6 +61,8 @@ pub struct Machine {
     orders: Orders,
     step_at: Time,
     stepped_at: Time,
+    /// When paths whose base is old empty their queues next: together, for they share this host's link.
+    beat_at: Time,
     counters: Counters,
 }
 
@@ -77,6 +79,9 @@ impl Machine {
     pub(crate) fn new(policy: Policy, law: LevelLaw, now: Time) -> Self {
         let homes = homes(&policy);
         let (host, line) = (policy.host, policy.line);
+        // Hosts do not begin together; the simulator's would.
+        let spread = u64::from(host.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let beat_at = now + Span::from_nanos(spread % law.base_lives.as_nanos().max(1));
         let floors = elasticswitch::Machine::new(policy, law.partition.clone(), now);
         Self {
             law,
@@ -92,6 +97,7 @@ impl Machine {
             orders: Orders::default(),
             step_at: now,
             stepped_at: now,
+            beat_at,
             counters: Counters::default(),
         }
     }
@@ -227,12 +233,19 @@ impl Machine {
 
     fn step_receiving(&mut self, now: Time, out: &mut Outbox) {
         let law = &self.law;
+        let is_beat = now >= self.beat_at;
+        let mut begins = is_beat;
         let mut timed = std::mem::take(&mut self.timed);
         for (host, path) in &mut self.paths {
-            path.step(law, now, timed.remove(host));
+            let was_dipping = path.is_dipping();
+            path.step(law, now, timed.remove(host), is_beat);
+            begins |= path.is_dipping() && !was_dipping;
             if let Some(level) = path.tell(law, now) {
                 out.push(*host, Message::Level(LevelWord::May(level)));
             }
+        }
+        if begins {
+            self.beat_at = now + law.base_lives;
         }
         self.paths.retain(|_, path| path.idle_for(now) < FORGET);
     }

@@ -87,13 +87,19 @@ impl Path {
         if self.dip.is_some() { Level::ONE } else { self.step.level() }
     }
 
+    /// Whether the queue is being emptied, or about to be.
+    pub const fn is_dipping(&self) -> bool {
+        self.dip.is_some()
+    }
+
     /// Clocks that have jumped.
     pub const fn jumps(&self) -> u32 {
         self.windows.jumps
     }
 
-    /// A period is over; `timed` is the least delayed packet of its window, if there was one.
-    pub fn step(&mut self, law: &LevelLaw, now: Time, timed: Option<Timed>) {
+    /// A period is over; `timed` is the least delayed packet of its window, if there was one. `is_beat`: it
+    /// is the host's time to empty queues.
+    pub fn step(&mut self, law: &LevelLaw, now: Time, timed: Option<Timed>, is_beat: bool) {
         if !self.is_awake(law, now) {
             self.step.sleep(now);
             self.dip = None;
@@ -118,6 +124,12 @@ impl Path {
             }
             return;
         }
+        let queue = shown.map(|shown| shown.queue);
+        if self.is_dip_due(law, now, queue, is_beat) {
+            let from = now + law.loop_delay;
+            self.dip = Some((from, from + law.period * DIP));
+            return;
+        }
         if !self.step.is_settled(now) {
             return;
         }
@@ -140,11 +152,6 @@ impl Path {
             }
             return;
         };
-        if self.is_dip_due(law, now, shown.queue) {
-            let from = now + law.loop_delay;
-            self.dip = Some((from, from + law.period * DIP));
-            return;
-        }
         let marked = marked.min(segments).saturating_mul(UNIT).checked_div(segments).unwrap_or(0);
         let used = self.used;
         self.decide(
@@ -158,14 +165,19 @@ impl Path {
         self.step.step(law, now, seen);
     }
 
-    /// The base is old. Once it is half as old, a queue that others empty is reason enough: receivers
-    /// that share a bottleneck so come to do it at the same time.
-    fn is_dip_due(&self, law: &LevelLaw, now: Time, queue: Span) -> bool {
-        let Some((since, lives)) = self.windows.base_lives(law) else { return false };
-        let age = now.since(since);
-        let is_low = queue.as_nanos() * 2 <= law.queue_at_rest().as_nanos();
-        let is_due = age >= lives || (is_low && age * 2 >= lives);
-        is_due && self.step.level() > Level::ONE
+    /// The base is old, and it is time. Once it is half as old, a queue that others empty is reason enough:
+    /// so receivers that share a bottleneck come to do it at the same time.
+    fn is_dip_due(
+        &self,
+        law: &LevelLaw,
+        now: Time,
+        queue: Option<Span>,
+        is_beat: bool,
+    ) -> bool {
+        let Some((since, lives)) = self.windows.base_lives() else { return false };
+        let (age, lives) = (now.since(since) * 2, law.base_lives * lives);
+        let is_low = queue.is_some_and(|queue| queue * 2 <= law.queue_at_rest());
+        is_beat && age + law.base_lives >= lives * 2 || is_low && age >= lives
     }
 
     /// What the sender is to be told now, if anything.

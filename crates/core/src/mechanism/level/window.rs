@@ -111,11 +111,11 @@ impl Windows {
         }
     }
 
-    /// Since when the base is known, and for how long it will do. The more dips agree with it, the better
-    /// the drift is known, and the longer it lives.
-    pub fn base_lives(&self, law: &LevelLaw) -> Option<(Time, Span)> {
+    /// Since when the base is known, and for how many `base_lives` it will do. The more dips agree with
+    /// it, the better the drift is known, and the longer it lives.
+    pub fn base_lives(&self) -> Option<(Time, u64)> {
         let base = self.base?;
-        Some((base.since, law.base_lives * (1 << base.agreed.unwrap_or(0).min(MOST_AGREED))))
+        Some((base.since, 1 << base.agreed.unwrap_or(0).min(MOST_AGREED)))
     }
 
     /// The queue is being emptied from now on.
