@@ -236,9 +236,15 @@ impl Machine {
         let is_beat = now >= self.beat_at;
         let mut begins = is_beat;
         let mut timed = std::mem::take(&mut self.timed);
-        for (host, path) in &mut self.paths {
+        let mut look = |(host, path): (&HostId, &mut Path)| {
+            timed.remove(host).map(|timed| path.look(law, now, timed))
+        };
+        let shown: Vec<Option<Shown>> = self.paths.iter_mut().map(&mut look).collect();
+        let queues = shown.iter().flatten().map(|shown| shown.queue);
+        let common = queues.min().unwrap_or_default();
+        for ((host, path), shown) in self.paths.iter_mut().zip(shown) {
             let was_dipping = path.is_dipping();
-            path.step(law, now, timed.remove(host), is_beat);
+            path.step(law, now, shown, common, is_beat);
             begins |= path.is_dipping() && !was_dipping;
             if let Some(level) = path.tell(law, now) {
                 out.push(*host, Message::Level(LevelWord::May(level)));

@@ -8,7 +8,7 @@
 use super::law::LevelLaw;
 use super::step::{Seen, Step};
 use super::value::{Level, UNIT};
-use super::window::Windows;
+use super::window::{Shown, Windows};
 use crate::host::Timed;
 use serde::{Deserialize, Serialize};
 use weir_units::{Span, Time};
@@ -97,23 +97,32 @@ impl Path {
         self.windows.jumps
     }
 
-    /// A period is over; `timed` is the least delayed packet of its window, if there was one. `is_beat`: it
-    /// is the host's time to empty queues.
-    pub fn step(&mut self, law: &LevelLaw, now: Time, timed: Option<Timed>, is_beat: bool) {
+    /// What the least delayed packet of a window shows.
+    pub fn look(&mut self, law: &LevelLaw, now: Time, timed: Timed) -> Shown {
+        let before = self.windows.jumps;
+        let shown = self.windows.take(law, timed);
+        if self.windows.jumps > before {
+            // The base is new, and may be a queue's: nothing grows on its account.
+            self.step.hold(now + law.period * 3);
+        }
+        shown
+    }
+
+    /// A period is over; `shown` is of its window. All paths of the host have a queue of `common`, the
+    /// link's own. `is_beat`: it is the host's time to empty queues.
+    pub fn step(
+        &mut self,
+        law: &LevelLaw,
+        now: Time,
+        shown: Option<Shown>,
+        common: Span,
+        is_beat: bool,
+    ) {
         if !self.is_awake(law, now) {
             self.step.sleep(now);
             self.dip = None;
             return;
         }
-        let shown = timed.map(|timed| {
-            let before = self.windows.jumps;
-            let shown = self.windows.take(law, timed);
-            if self.windows.jumps > before {
-                // The base is new, and may be a queue's: nothing grows on its account.
-                self.step.hold(now + law.period * 3);
-            }
-            shown
-        });
         if let Some((from, until)) = self.dip {
             if now >= until {
                 self.windows.end_dip(law, now);
@@ -124,6 +133,11 @@ impl Path {
             }
             return;
         }
+        // A path with two bottlenecks goes by the fuller one. By the sum it would give way at both.
+        let shown = shown.map(|shown| Shown {
+            queue: common.max(shown.queue - common),
+            ..shown
+        });
         let queue = shown.map(|shown| shown.queue);
         if self.is_dip_due(law, now, queue, is_beat) {
             let from = now + law.loop_delay;
