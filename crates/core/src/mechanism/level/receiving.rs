@@ -27,6 +27,8 @@ pub struct Path {
     step: Step,
     /// A dip is under way: it shows from `.0` to `.1`.
     dip: Option<(Time, Time)>,
+    /// Its only queue is one that all paths of the host have.
+    is_common: bool,
     is_lossy: bool,
     segments: u64,
     marked: u64,
@@ -45,6 +47,7 @@ impl Path {
             windows: Windows::default(),
             step: Step::new(now),
             dip: None,
+            is_common: false,
             is_lossy: false,
             segments: 0,
             marked: 0,
@@ -85,6 +88,20 @@ impl Path {
     /// The level in force; in a dip that is the floors'.
     pub fn level(&self) -> Level {
         if self.dip.is_some() { Level::ONE } else { self.step.level() }
+    }
+
+    /// Its level, if it has a bottleneck with the others in common, and uses what it is given.
+    pub fn shared(&self) -> Option<Level> {
+        let level = self.step.level();
+        let is_used = level.raw() < self.used.raw() * 3 / 2;
+        (self.is_common && self.dip.is_none() && is_used).then_some(level)
+    }
+
+    /// Others with the same bottleneck have this level, on average.
+    pub fn pull(&mut self, mean: Level) {
+        if self.shared().is_some() {
+            self.step.pull(mean);
+        }
     }
 
     /// Whether the queue is being emptied, or about to be.
@@ -133,6 +150,8 @@ impl Path {
             }
             return;
         }
+        let none = law.least_queue();
+        self.is_common = common > none && shown.is_some_and(|shown| shown.queue - common <= none);
         // A path with two bottlenecks goes by the fuller one. By the sum it would give way at both.
         let shown = shown.map(|shown| Shown {
             queue: common.max(shown.queue - common),

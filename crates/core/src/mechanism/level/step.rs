@@ -23,6 +23,10 @@ const GOAL_LIVES: u64 = 100;
 /// The queue's part in a small step: a queue of 10 T above its rest weighs as much as a load of 2.
 const QUEUE_WEIGHS: u64 = 10;
 
+/// A level comes nearer to the mean by this part per period. Faster: what one of them saw by chance moves
+/// all.
+const PULLED: i64 = 8;
+
 /// What the windows since the last step show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seen {
@@ -75,6 +79,12 @@ impl Step {
     /// Whether what is seen now is of the level in force.
     pub fn is_settled(&self, now: Time) -> bool {
         now >= self.settles_at
+    }
+
+    /// A part of the way to the mean level of all that share a bottleneck.
+    pub fn pull(&mut self, mean: Level) {
+        let (level, mean) = (self.level.raw() as i64, mean.raw() as i64);
+        self.level = Level::from_raw((level + (mean - level) / PULLED) as u64);
     }
 
     fn remember(&mut self, now: Time) {
