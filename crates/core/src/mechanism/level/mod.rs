@@ -22,7 +22,7 @@ mod view;
 mod window;
 
 pub use law::{Draft, LevelLaw};
-pub use receiving::Path;
+pub use receiving::{Path, share};
 pub use sending::{Sending, Toward};
 pub use step::{Seen, Step};
 pub use value::{Level, UNIT};
@@ -242,18 +242,13 @@ impl Machine {
         let shown: Vec<Option<Shown>> = self.paths.iter_mut().map(&mut look).collect();
         let queues = shown.iter().flatten().map(|shown| shown.queue);
         let common = queues.min().unwrap_or_default();
-        let (mut sharing, mut sum) = (0, 0);
-        for (path, shown) in self.paths.values_mut().zip(shown) {
+        for (path, shown) in self.paths.values_mut().zip(&shown) {
             let was_dipping = path.is_dipping();
-            path.step(law, now, shown, common, is_beat);
-            if let Some(level) = path.shared() {
-                (sharing, sum) = (sharing + 1, sum + level.raw());
-            }
+            path.step(law, now, *shown, common, is_beat);
             begins |= path.is_dipping() && !was_dipping;
         }
-        let mean = (sharing > 1).then(|| Level::from_raw(sum / sharing));
+        share(law, self.paths.values_mut().zip(shown));
         for (host, path) in &mut self.paths {
-            mean.into_iter().for_each(|mean| path.pull(mean));
             if let Some(level) = path.tell(law, now) {
                 out.push(*host, Message::Level(LevelWord::May(level)));
             }

@@ -17,6 +17,9 @@ use weir_units::{Span, Time};
 const REPEATS: u8 = 2;
 /// Changes below one part in this many wait.
 const SMALL: u64 = 32;
+/// Two paths have had the same queue in so many windows. More: paths with few packets are never alike.
+/// Fewer: two bottlenecks are, by chance.
+const ALIKE: u32 = 2;
 /// A dip lasts so many periods, and the time until it shows.
 const DIP: u64 = 16;
 
@@ -27,8 +30,8 @@ pub struct Path {
     step: Step,
     /// A dip is under way: it shows from `.0` to `.1`.
     dip: Option<(Time, Time)>,
-    /// Its only queue is one that all paths of the host have.
-    is_common: bool,
+    /// In so many of the last windows it had the same queue as another path.
+    alike: u32,
     is_lossy: bool,
     segments: u64,
     marked: u64,
@@ -47,7 +50,7 @@ impl Path {
             windows: Windows::default(),
             step: Step::new(now),
             dip: None,
-            is_common: false,
+            alike: 0,
             is_lossy: false,
             segments: 0,
             marked: 0,
@@ -90,18 +93,16 @@ impl Path {
         if self.dip.is_some() { Level::ONE } else { self.step.level() }
     }
 
-    /// Its level, if it has a bottleneck with the others in common, and uses what it is given.
-    pub fn shared(&self) -> Option<Level> {
-        let level = self.step.level();
-        let is_used = level.raw() < self.used.raw() * 3 / 2;
-        (self.is_common && self.dip.is_none() && is_used).then_some(level)
+    /// Whether another path had the same queue in this window.
+    fn compare(&mut self, is_alike: bool) {
+        self.alike = if is_alike { (self.alike + 1).min(2 * ALIKE) } else { self.alike / 2 };
     }
 
-    /// Others with the same bottleneck have this level, on average.
-    pub fn pull(&mut self, mean: Level) {
-        if self.shared().is_some() {
-            self.step.pull(mean);
-        }
+    /// Its level, if it has a bottleneck in common with another path, and uses what it is given.
+    fn shared(&self) -> Option<Level> {
+        let level = self.step.level();
+        let is_used = level.raw() < self.used.raw() * 3 / 2;
+        (self.alike >= ALIKE && self.dip.is_none() && is_used).then_some(level)
     }
 
     /// Whether the queue is being emptied, or about to be.
@@ -150,13 +151,8 @@ impl Path {
             }
             return;
         }
-        let none = law.least_queue();
-        self.is_common = common > none && shown.is_some_and(|shown| shown.queue - common <= none);
         // A path with two bottlenecks goes by the fuller one. By the sum it would give way at both.
-        let shown = shown.map(|shown| Shown {
-            queue: common.max(shown.queue - common),
-            ..shown
-        });
+        let shown = shown.map(|shown| Shown { queue: common.max(shown.queue - common), ..shown });
         let queue = shown.map(|shown| shown.queue);
         if self.is_dip_due(law, now, queue, is_beat) {
             let from = now + law.loop_delay;
@@ -200,13 +196,7 @@ impl Path {
 
     /// The base is old, and it is time. Once it is half as old, a queue that others empty is reason enough:
     /// so receivers that share a bottleneck come to do it at the same time.
-    fn is_dip_due(
-        &self,
-        law: &LevelLaw,
-        now: Time,
-        queue: Option<Span>,
-        is_beat: bool,
-    ) -> bool {
+    fn is_dip_due(&self, law: &LevelLaw, now: Time, queue: Option<Span>, is_beat: bool) -> bool {
         let Some((since, lives)) = self.windows.base_lives() else { return false };
         let (age, lives) = (now.since(since) * 2, law.base_lives * lives);
         let is_low = queue.is_some_and(|queue| queue * 2 <= law.queue_at_rest());
@@ -229,5 +219,27 @@ impl Path {
         }
         (self.told, self.told_at) = (level, now);
         Some(level)
+    }
+}
+
+/// Paths of a host that have the same queue window after window have one bottleneck, and come to one level.
+/// One by one they would, too, but in seconds.
+pub fn share<'a>(law: &LevelLaw, paths: impl Iterator<Item = (&'a mut Path, Option<Shown>)>) {
+    let none = law.least_queue();
+    let mut paths: Vec<(Span, &mut Path)> = paths
+        .filter_map(|(path, shown)| shown.map(|shown| (shown.queue, path)))
+        .filter(|(queue, _)| *queue > none)
+        .collect();
+    paths.sort_by_key(|(queue, _)| *queue);
+    for alike in paths.chunk_by_mut(|a, b| b.0 - a.0 <= none) {
+        let are_several = alike.len() > 1;
+        alike.iter_mut().for_each(|(_, path)| path.compare(are_several));
+        let levels = || alike.iter().filter_map(|(_, path)| path.shared()).map(Level::raw);
+        let Some(mean) = levels().sum::<u64>().checked_div(levels().count() as u64) else {
+            continue;
+        };
+        for (_, path) in alike.iter_mut().filter(|(_, path)| path.shared().is_some()) {
+            path.step.pull(Level::from_raw(mean));
+        }
     }
 }

@@ -61,11 +61,99 @@ fn closed_loop(offset: u64, ppm: u64, seconds: u64) -> Vec<Level> {
         let now = at(1000 * ms + 800 + offset);
         path.count(now, 10, 0, 0);
         path.uses(now, level);
-        path.step(&law, now, Some(timed));
+        let shown = path.look(&law, now, timed);
+        path.step(&law, now, Some(shown), Span::ZERO, ms.is_multiple_of(1000));
         level = std::mem::replace(&mut pending, path.level());
         levels.push(level);
     }
     levels
+}
+
+/// The dips that a path asks for in so many seconds, and what its last sample seems to have waited, µs. Its
+/// clock is fast by `ppm`, its first packets waited `first` µs, all others 600, and 20 in a dip.
+fn dips(ppm: i64, first: i64, seconds: u64) -> (u64, u64) {
+    let (law, mut path) = (law(), Path::new(at(0)));
+    let (mut dips, mut queue) = (0, 0);
+    for ms in 1..seconds * 1000 {
+        let waited = match path.is_dipping() {
+            true => 20,
+            false if ms < 3 => first,
+            false => 600,
+        };
+        let sent = 1000 * ms;
+        let came = sent.wrapping_add_signed(500 + waited + sent as i64 * ppm / 1_000_000);
+        path.count(at(sent + 800), 10, 0, 0);
+        let shown = path.look(&law, at(sent + 800), Timed { sent: sent as u16, came: at(came) });
+        let was_dipping = path.is_dipping();
+        path.step(&law, at(sent + 800), Some(shown), Span::ZERO, ms.is_multiple_of(1000));
+        dips += u64::from(path.is_dipping() && !was_dipping);
+        queue = shown.queue.as_nanos() / 1000;
+    }
+    (dips, queue)
+}
+
+#[test]
+fn a_base_with_which_dips_agree_lives_longer_and_longer_whatever_the_drift() {
+    for ppm in [0, 40, -40, 90, -90] {
+        let (dips, queue) = dips(ppm, 0, 61);
+        assert!((6..=9).contains(&dips), "{dips} dips in a minute at {ppm} ppm");
+        assert!((500..=660).contains(&queue), "{queue} µs for 580 at {ppm} ppm");
+    }
+}
+
+#[test]
+fn a_base_that_was_a_queue_is_found_out_by_the_first_dip_and_is_no_drift() {
+    for ppm in [0, 40, -40] {
+        for first in [100, 500, 3_000] {
+            let (_, queue) = dips(ppm, first, 21);
+            assert!((500..=660).contains(&queue), "{queue} µs for 580, {ppm} ppm, first {first}");
+        }
+    }
+}
+
+#[test]
+fn paths_of_a_host_with_one_bottleneck_come_to_one_level() {
+    let law = law();
+    let levels = |shares: bool| {
+        let mut paths = [1u64, 16].map(|level| {
+            let mut path = Path::new(at(0));
+            path.uses(at(0), Level::from_raw(level * UNIT));
+            path
+        });
+        let mut queue = 0.0f64;
+        for ms in 1..700u64 {
+            // Both see the network without a queue; then the second has the link for itself.
+            let level = |path: &Path| path.level().raw() as f64 / UNIT as f64;
+            let floors = if ms < 10 { [0.0; 2] } else { [if ms < 500 { 0.0 } else { 0.1 }, 0.1] };
+            let load = floors[0] * level(&paths[0]) + floors[1] * level(&paths[1]);
+            queue = (queue + load - 1.0).clamp(0.0, 5.0);
+            let now = at(1000 * ms + 800);
+            let shown: Vec<_> = paths
+                .iter_mut()
+                .enumerate()
+                .map(|(which, path)| {
+                    if which == 0 && (10..500).contains(&ms) {
+                        return None;
+                    }
+                    path.count(now, 10, 0, 0);
+                    let used = path.level();
+                    path.uses(now, used);
+                    let came = at(1000 * ms + 500 + (queue * 1000.0) as u64);
+                    let shown = path.look(&law, now, Timed { sent: (1000 * ms) as u16, came });
+                    path.step(&law, now, Some(shown), Span::ZERO, false);
+                    Some(shown)
+                })
+                .collect();
+            if shares {
+                share(&law, paths.iter_mut().zip(shown));
+            }
+        }
+        paths.map(|path| path.level().raw() as f64)
+    };
+    let [a, b] = levels(true);
+    assert!((a / b - 1.0).abs() < 0.1, "{a} and {b}");
+    let [a, b] = levels(false);
+    assert!((a / b - 1.0).abs() > 0.3, "{a} and {b}: that would be so without sharing");
 }
 
 fn mean(levels: &[Level]) -> f64 {
@@ -225,7 +313,8 @@ fn a_clock_that_jumps_costs_three_periods_without_growth_and_no_more() {
             let now = at(1000 * ms + 800 + receiver);
             path.count(now, 10, 0, 0);
             path.uses(now, Level::from_raw(1000 * UNIT));
-            path.step(&law, now, Some(timed));
+            let shown = path.look(&law, now, timed);
+            path.step(&law, now, Some(shown), Span::ZERO, ms.is_multiple_of(1000));
             if is_later && path.level() > last {
                 grew_at.get_or_insert(ms);
             }

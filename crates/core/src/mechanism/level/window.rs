@@ -4,9 +4,9 @@
 //!           packets at random, and a departure time has room for 16 bits.
 //! Approach  Hosts can only delay packets, and a queue delays all of them: so the least delayed packet
 //!           of each window counts. Two of these of one busy period left the bottleneck Δrx apart and
-//!           entered it Δtx apart, so ρ = Δrx/Δtx, without any clock in common. The base delay is the
-//!           least seen; once it is old the receiver empties the queue (a *dip*) to see it again. What
-//!           two dips differ by is the drift of the clocks.
+//!           entered it Δtx apart, so ρ = Δrx/Δtx, without any clock in common. The base delay is a
+//!           line below all delays, which rises or falls with the drift of the clocks; once it is old
+//!           the receiver empties the queue (a *dip*) to compare it. A dip that agrees doubles its life.
 //! Promises  An offset of clocks changes nothing. A clock that jumps costs the base, which begins anew.
 //! Not here  What follows from it: see `step`.
 //! Source    Stretch of trains: pathload (ToN 2003). Base by a filter of minima and dips: BBR.
@@ -93,7 +93,9 @@ impl Windows {
             _ => Base::new(delay, timed.came, timed.came),
         };
         let above = delay - self.expected(&base, timed.came);
-        self.base = Some(if above < 0 { self.lowered(law, base, delay, timed.came) } else { base });
+        // What a dip shows counts at its end.
+        let is_lower = above < 0 && self.dip.is_none();
+        self.base = Some(if is_lower { self.lowered(law, base, delay, timed.came) } else { base });
         let queue = above.max(0) as u64 * 1000;
         let sample = Sample { delay, came: timed.came, queue };
         self.last = Some(sample);
@@ -131,41 +133,45 @@ impl Windows {
     /// It was. What was seen meanwhile is the base, if none was known; else it says whether that still
     /// holds, and how the clocks drift. A dip may leave a queue, so it raises the base halfway only.
     pub fn end_dip(&mut self, law: &LevelLaw, now: Time) {
-        let (Some(least), Some(mut base)) = (self.dip.take(), self.base) else { return };
-        let Some((agreed, drift)) = base.agreed.zip(slope(&base, least.delay, least.came)) else {
+        let (Some(least), Some(base)) = (self.dip.take(), self.base) else { return };
+        let Some(agreed) = base.agreed else {
             self.base = Some(Base { agreed: Some(0), ..Base::new(least.delay, least.came, now) });
             return;
         };
         let above = least.delay - self.expected(&base, least.came);
-        let drift = drift.clamp(-MOST_DRIFT, MOST_DRIFT);
-        base.agreed = Some(match self.drift {
-            Some(_) if above <= noise(law) => agreed + 1,
-            _ => 0,
-        });
-        self.drift = Some(match self.drift {
-            None => drift,
-            Some(known) if above > noise(law) => (known + drift) / 2,
-            Some(known) => known,
-        });
-        self.base = Some(Base { since: now, ..base });
+        let is_as_expected = above <= noise(law) && -above <= noise(law);
+        let base = if above < 0 { self.lowered(law, base, least.delay, least.came) } else { base };
+        if above > 0
+            && !is_as_expected
+            && let Some(drift) = slope(&base, least.delay, least.came)
+        {
+            let drift = drift.min(MOST_DRIFT);
+            self.drift = Some(self.drift.map_or(drift, |known| (known + drift) / 2));
+        }
+        let knows = self.drift.is_some();
+        if is_as_expected && !knows {
+            self.drift = slope(&base, least.delay, least.came);
+        }
+        let agreed = if is_as_expected && knows { agreed + 1 } else { 0 };
+        self.base = Some(Base { since: now, agreed: Some(agreed), ..base });
     }
 
-    /// The base once a packet came less delayed than any should: the drift is less by a little, or the
-    /// base was a queue.
+    /// The base once a packet came less delayed than any should: the drift is less, or the base was a
+    /// queue.
     fn lowered(&mut self, law: &LevelLaw, base: Base, delay: i64, came: Time) -> Base {
+        let is_near = self.expected(&base, came) - delay <= noise(law);
         let drift = slope(&base, delay, came).filter(|drift| *drift >= -MOST_DRIFT);
-        let by = self.expected(&base, came) - delay;
+        let below = Base { agreed: base.agreed.map(|_| 0), ..Base::new(delay, came, base.since) };
         match (base.agreed, self.drift, drift) {
-            (Some(_), Some(_), Some(drift)) if by <= noise(law) => {
-                self.drift = Some(drift);
-                base
+            (Some(_), None, Some(drift)) => self.drift = Some(drift),
+            (Some(_), Some(_), Some(drift)) if is_near => self.drift = Some(drift),
+            (Some(_), Some(known), Some(drift)) => {
+                self.drift = Some((known + drift) / 2);
+                return below;
             }
-            (Some(_), _, drift) => {
-                self.drift = drift.or(self.drift);
-                Base { agreed: Some(0), ..Base::new(delay, came, base.since) }
-            }
-            (None, ..) => Base::new(delay, came, base.since),
+            _ => return below,
         }
+        base
     }
 
     /// Departure times wrap after 65 ms; delays differ by less than half of that.
