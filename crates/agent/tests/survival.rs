@@ -299,11 +299,17 @@ fn an_overbooked_host_says_so_at_the_start_while_it_runs_and_when_asked() {
     assert!(!two.log().contains("out over an uplink"), "{}", two.log());
     assert_eq!(one.top().overbooked, None, "no pair has a floor yet");
     stream(&world, 40, 1472, || {
-        until("it says so", 10, || one.top().overbooked.is_some());
-        let over = one.top().overbooked.unwrap();
+        // On a busy machine the stream pauses, and then no floor is in use: each look stands for itself.
+        let mut over = None;
+        until("it says so", 10, || {
+            over = one.top().overbooked;
+            over.is_some()
+        });
+        let over = over.expect("it was seen");
         assert!(over.floors_bps > over.budget_bps && over.factor() > 0.9, "{over:?}");
-        let why = one.explain();
-        assert!(why.iter().any(|reason| reason.starts_with("Overbooked: ")), "{why:#?}");
+        until("the reason is told", 2, || {
+            one.explain().iter().any(|reason| reason.starts_with("Overbooked: "))
+        });
         until("it is logged", 2, || {
             one.log().contains("overbooked: the floors of this host's pairs")
         });
