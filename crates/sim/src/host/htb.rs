@@ -298,7 +298,7 @@ impl Htb {
         Some(id)
     }
 
-    /// The lowest level at which a leaf may send, and whose turn it is among all that may there.
+    /// The lowest level at which a leaf may send, and the leaf that has its turn there.
     fn next_by_level(&self, now: u64, uplink: Mode) -> Option<(usize, (u32, u32))> {
         // For each level the first leaf from its turn on, and the first of all.
         let (mut after, mut first) = ([LAST; LEVELS], [LAST; LEVELS]);

@@ -61,7 +61,7 @@ pub struct Machine {
     orders: Orders,
     step_at: Time,
     stepped_at: Time,
-    /// When paths whose base is old empty their queues next: together, for they share this host's link.
+    /// When paths with an old base empty their queues next: together, for they share this host's link.
     beat_at: Time,
     counters: Counters,
 }

@@ -139,6 +139,7 @@ impl Path {
         if !self.is_awake(law, now) {
             self.step.sleep(now);
             self.dip = None;
+            self.windows.give_up_dip();
             return;
         }
         if let Some((from, until)) = self.dip {

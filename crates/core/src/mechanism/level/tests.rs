@@ -112,6 +112,44 @@ fn a_base_that_was_a_queue_is_found_out_by_the_first_dip_and_is_no_drift() {
 }
 
 #[test]
+fn a_dip_that_ends_early_with_its_sender_or_a_clock_leaves_nothing_behind() {
+    for ends_by_jump in [false, true] {
+        let (law, mut path) = (law(), Path::new(at(0)));
+        let jump = if ends_by_jump { 30_000 } else { 0 };
+        let look = |path: &mut Path, ms: u64, waited: u64, jump: u64| {
+            let now = at(1000 * ms + 800 + jump);
+            path.count(now, 10, 0, 0);
+            let came = at(1000 * ms + 500 + waited + jump);
+            let shown = path.look(&law, now, Timed { sent: (1000 * ms) as u16, came });
+            path.step(&law, now, Some(shown), Span::ZERO, false);
+            shown.queue.as_nanos() / 1000
+        };
+        let begun = (1..2_000).find(|ms| {
+            look(&mut path, *ms, 600, 0);
+            path.is_dipping()
+        });
+        let begun = begun.expect("a base grows old");
+        for ms in 1..5 {
+            look(&mut path, begun + ms, 600, 0);
+        }
+        if ends_by_jump {
+            for ms in 5..40 {
+                look(&mut path, begun + ms, 600, jump);
+            }
+            assert_eq!(
+                look(&mut path, begun + 40, 600, jump),
+                0,
+                "no delay of the old clock counts"
+            );
+        } else {
+            path.step(&law, at(1000 * (begun + 20)), None, Span::ZERO, false);
+            look(&mut path, begun + 30, 100, 0);
+            assert_eq!(look(&mut path, begun + 31, 600, 0), 500, "a less delayed packet counts");
+        }
+    }
+}
+
+#[test]
 fn paths_of_a_host_with_one_bottleneck_come_to_one_level() {
     let law = law();
     let levels = |shares: bool| {

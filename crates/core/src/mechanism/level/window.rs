@@ -23,7 +23,7 @@ const JUMP: i64 = 10_000;
 /// A packet that left earlier than the one before it by more than this, µs, left by a clock that
 /// jumped.
 const SLACK: i64 = 1_000;
-/// Clocks differ by no more, in 2⁻²⁰ (about 10⁻⁶): twice what oscillators may.
+/// Clocks differ by no more, in 2⁻²⁰ (about 10⁻⁶): oscillators are right to 50 of these parts each.
 const MOST_DRIFT: i64 = 105;
 /// So many dips that agree with the base double its life: oscillators change with temperature.
 const MOST_AGREED: u32 = 5;
@@ -87,6 +87,8 @@ impl Windows {
         let last = self.last.filter(|last| timed.came > last.came);
         let has_jumped = last.is_some_and(|last| is_jump(&last, delay, timed.came));
         self.jumps += u32::from(has_jumped);
+        // What a dip showed before is of another clock.
+        self.dip = self.dip.filter(|_| !has_jumped);
         let former = last.filter(|_| !has_jumped);
         let base = match self.base {
             Some(base) if !has_jumped => base,
@@ -123,6 +125,11 @@ impl Windows {
     /// The queue is being emptied from now on.
     pub fn begin_dip(&mut self) {
         self.dip = self.last;
+    }
+
+    /// It is not, after all.
+    pub fn give_up_dip(&mut self) {
+        self.dip = None;
     }
 
     /// Whether it is.
@@ -189,7 +196,7 @@ impl Windows {
     }
 }
 
-/// By what a base would grow if there was no queue at a later packet, in 2⁻²⁰; not within a second.
+/// By what a base would grow if there was no queue at a later packet, in 2⁻²⁰; not within half a second.
 fn slope(base: &Base, delay: i64, came: Time) -> Option<i64> {
     let apart = micros(came.since(base.of));
     (apart > 500_000).then(|| ((delay - base.delay) << 20).div_euclid(apart))
