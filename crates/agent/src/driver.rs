@@ -1,5 +1,6 @@
 //! The loop: waits for the first of five things, and passes each to the machine.
 
+mod accounts;
 mod adoption;
 mod budget;
 mod events;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::accounts::Accounts;
 use weir_core::host::{
     Call, Direction, HostLoop, Input, Observed, Outcome, ReceiveCount, SendCount, Setting, Wanted,
     Work,
@@ -148,6 +150,7 @@ struct Driver {
     notifier: Notifier,
     overbooking: overbooked::Teller,
     usage: tags::Usage,
+    accounts: Accounts,
     /// Some tag in force is not the one that was ordered.
     has_untagged: bool,
 }
@@ -239,6 +242,7 @@ impl Driver {
             notifier: Notifier::new(now),
             overbooking: overbooked::Teller::default(),
             usage: tags::Usage::default(),
+            accounts: Accounts::default(),
             has_untagged: false,
             setup,
         };
@@ -300,6 +304,8 @@ impl Driver {
                 // Also a first sight that got lost in the ring shows here.
                 self.count_use(now);
                 self.tell_use(now);
+                self.close_accounts(now);
+                self.tell_accounts(now);
                 self.renew(now);
                 self.look_at_keys(false);
                 self.tend_feedback(now);
@@ -440,6 +446,7 @@ impl Driver {
             return;
         }
         self.failed_reads = 0;
+        self.accounts.look(now, &self.sample.send);
         self.host.handle(now, Call::Input(Input::Observed(&self.sample)));
     }
 

@@ -13,7 +13,7 @@ use weir_rpc::client::follow::{Facts, Follower};
 use weir_rpc::client::{Trust, join as join_controller};
 use weir_rpc::home::Home;
 use weir_rpc::kept::Kept;
-use weir_rpc::messages::{Tenant, Used};
+use weir_rpc::messages::{Accounts, Tenant, Used};
 use weir_units::{Span, Time};
 
 /// The files by which this host is known to its controller.
@@ -29,6 +29,8 @@ pub(crate) struct Link {
     kept: Kept,
     /// When the controller was last told what tenants use.
     reported: Time,
+    /// When it was last told how floors were kept.
+    accounted: Time,
 }
 
 impl Link {
@@ -55,7 +57,7 @@ impl Link {
             .name("controller".into())
             .spawn(move || runtime.block_on(follower.run()))
             .context("the thread that speaks to the controller could not be started")?;
-        Ok(Some(Self { desk, bell, kept, reported: Time::ZERO }))
+        Ok(Some(Self { desk, bell, kept, reported: Time::ZERO, accounted: Time::ZERO }))
     }
 
     /// Readable when something may be wanted.
@@ -103,6 +105,18 @@ impl Link {
         };
         let at_ms = now.as_nanos() / 1_000_000;
         self.desk.report(Report { at_ms, used: tenants.into_iter().map(used).collect() });
+    }
+
+    /// When the controller is to be told how floors were kept, if it wants to know.
+    pub(crate) fn accounts_due(&self) -> Option<Time> {
+        let every = self.desk.accounts_every_ms();
+        (every > 0).then(|| self.accounted + Span::from_millis(every.into()))
+    }
+
+    /// Tells it.
+    pub(crate) fn account(&mut self, now: Time, accounts: Accounts) {
+        self.accounted = now;
+        self.desk.account(accounts);
     }
 
     /// How it stands with the controller, as counters.

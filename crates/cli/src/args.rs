@@ -70,6 +70,9 @@ pub(crate) enum Command {
     Switch(Switch),
     /// Say which objects are as they should be; exit status 1 if one is not
     Status(Status),
+    /// How floors were kept
+    #[command(subcommand)]
+    Slo(Slo),
     /// Turn a held reservation into VMs
     Confirm(Reservation),
     /// Give the room of a held reservation back
@@ -453,6 +456,44 @@ pub(crate) struct Status {
     pub(crate) timeout: Span,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// What is asked about floors.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Slo {
+    /// For each floor the part of the time in which it held, and when it did not; exit status 1 if one was broken.
+    /// Only the seconds count in which a pair wanted more than it had
+    Report(SloReport),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SloReport {
+    /// Only floors of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// Only floors of this VM
+    #[arg(long, value_name = "VM")]
+    pub(crate) vm: Option<String>,
+    /// How far back
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub(crate) since: String,
+    /// How to show it
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    pub(crate) output: ReportOutput,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// How a report is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum ReportOutput {
+    /// A row for each floor, and one for each stretch of time in which one was broken
+    #[default]
+    Table,
+    /// The answer of the API
+    Json,
+    /// A row for each floor: rates in bit/s, amounts in octets
+    Csv,
 }
 
 /// What is done with tokens.

@@ -70,6 +70,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Plan(args) => cloud::change::plan(args),
         Command::Switch(args) => switch::switch(args),
         Command::Status(args) => cloud::show::status(args),
+        Command::Slo(args::Slo::Report(args)) => cloud::slo::report(args),
         Command::Confirm(args) => cloud::change::end(args, "confirm"),
         Command::Release(args) => cloud::change::end(args, "release"),
         Command::Host(host) => cloud::daemon::host(host),

@@ -1,5 +1,6 @@
 //! The controller as a process: `weir controller`, and `weir controller init` before it.
 
+use crate::accounts::Books;
 use crate::agents::{Fleet, Slot};
 use crate::binding::{Binding, Common, Drivers, Real};
 use crate::clock::Clock;
@@ -395,7 +396,12 @@ pub async fn serve_with(
     let leader = Leading { ring, view: Arc::clone(&view), engine: engine.clone(), clock, common };
     let leading = tokio::spawn(leader.lead(Arc::clone(&slot)));
     let ended = engine.standing();
-    let shared = Shared { view, engine, metrics, clock, fleet: slot, authority, stopping };
+    let days = config.accounts_days;
+    let place = folder.clone();
+    let books = spawn_blocking(move || Arc::new(Books::open(&place, days))).await?;
+    let writing = tokio::spawn(Arc::clone(&books).run(clock, Arc::clone(&view)));
+    let kept = (Arc::clone(&books), Arc::clone(&view));
+    let shared = Shared { view, engine, metrics, clock, fleet: slot, books, authority, stopping };
     let address = listener.local_addr()?;
     let server = Server::new(listener, Arc::new(shared), Arc::clone(&current))?;
     tracing::info!("serving https://{address}");
@@ -414,6 +420,9 @@ pub async fn serve_with(
     server.run(halted).await;
     renewing.abort();
     leading.abort();
+    writing.abort();
+    let (books, view) = kept;
+    spawn_blocking(move || books.write(clock.now(), &view)).await?;
     // What was taken is written and answered before the end.
     spawn_blocking(|| running.stop()).await??;
     tracing::info!("ended");

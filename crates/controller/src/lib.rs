@@ -13,6 +13,7 @@
 //! Not here  What fits on a link, and where VMs are placed: see `weir-core`. Objects: see
 //!           `weir_model::objects`.
 
+mod accounts;
 mod agents;
 pub mod binding;
 pub mod client;

@@ -4,6 +4,7 @@
 //! a real host. Every machine has one shape: one way in with the time as an argument, one bounded
 //! way out, one deadline that says why it is armed.
 
+pub mod accounts;
 pub mod backlog;
 pub mod binding;
 pub mod classes;

@@ -72,6 +72,137 @@ pub struct FromAgent {
     /// When that was counted, by a clock of the agent that only grows, ms.
     #[prost(uint64, tag = "4")]
     pub used_at_ms: u64,
+    /// How floors were kept, if the controller asked for it.
+    #[prost(message, optional, tag = "5")]
+    pub accounts: Option<Accounts>,
+}
+
+/// How a host's senders had their floors since its agent began, and what is wrong there now.
+#[derive(Clone, PartialEq, Message)]
+pub struct Accounts {
+    /// Drawn when the agent began: with another one all counters began anew.
+    #[prost(uint64, tag = "1")]
+    pub life: u64,
+    /// When it was counted, by a clock of the agent that only grows, ms.
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// Whether the agent only observes: nothing is enforced.
+    #[prost(bool, tag = "3")]
+    pub observing: bool,
+    /// One per VM and direction of which something was counted.
+    #[prost(message, repeated, tag = "4")]
+    pub floors: Vec<FloorAccount>,
+    /// The latest stretches of time in which floors were broken.
+    #[prost(message, repeated, tag = "5")]
+    pub broken: Vec<BrokenFloor>,
+    /// Pairs that send from here now, those with most traffic first.
+    #[prost(message, repeated, tag = "6")]
+    pub pairs: Vec<PairNow>,
+    /// What is wrong now.
+    #[prost(message, repeated, tag = "7")]
+    pub troubles: Vec<Trouble>,
+}
+
+/// What was counted for a VM's floor in one direction, by the senders of one host. A window is a second of a
+/// pair that wanted more than it had.
+#[derive(Clone, PartialEq, Message)]
+pub struct FloorAccount {
+    /// Name of the VM; in the direction in it may be on another host.
+    #[prost(string, tag = "1")]
+    pub vm: String,
+    /// Whether the direction is out of the VM; else it is in.
+    #[prost(bool, tag = "2")]
+    pub out: bool,
+    /// Windows.
+    #[prost(uint64, tag = "3")]
+    pub windows: u64,
+    /// Windows in which the pair had its floor.
+    #[prost(uint64, tag = "4")]
+    pub held: u64,
+    /// Octets owed in the windows.
+    #[prost(uint64, tag = "5")]
+    pub owed: u64,
+    /// Octets that arrived in the windows.
+    #[prost(uint64, tag = "6")]
+    pub got: u64,
+    /// Octets that arrived at any time.
+    #[prost(uint64, tag = "7")]
+    pub all: u64,
+    /// Octets that arrived beyond the floors.
+    #[prost(uint64, tag = "8")]
+    pub borrowed: u64,
+}
+
+/// A stretch of time in which a pair had less than its floor.
+#[derive(Clone, PartialEq, Message)]
+pub struct BrokenFloor {
+    /// Counts up from 1 in an agent's life.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The VM that sends.
+    #[prost(string, tag = "2")]
+    pub from: String,
+    /// The VM that receives.
+    #[prost(string, tag = "3")]
+    pub to: String,
+    /// Its beginning, by the clock of `at_ms`.
+    #[prost(uint64, tag = "4")]
+    pub from_ms: u64,
+    /// Its end so far.
+    #[prost(uint64, tag = "5")]
+    pub until_ms: u64,
+    /// Octets owed.
+    #[prost(uint64, tag = "6")]
+    pub owed: u64,
+    /// Octets that arrived.
+    #[prost(uint64, tag = "7")]
+    pub got: u64,
+    /// Segments that the network lost.
+    #[prost(uint64, tag = "8")]
+    pub lost: u64,
+    /// Why, as a word for programs.
+    #[prost(string, tag = "9")]
+    pub cause: String,
+}
+
+/// A pair that sends.
+#[derive(Clone, PartialEq, Message)]
+pub struct PairNow {
+    /// The VM that sends.
+    #[prost(string, tag = "1")]
+    pub from: String,
+    /// The VM that receives.
+    #[prost(string, tag = "2")]
+    pub to: String,
+    /// Its floor, bit/s.
+    #[prost(uint64, tag = "3")]
+    pub floor: u64,
+    /// The most it may send, bit/s.
+    #[prost(uint64, tag = "4")]
+    pub rate: u64,
+    /// What it sent lately, bit/s.
+    #[prost(uint64, tag = "5")]
+    pub sent: u64,
+    /// State of its law, in a word.
+    #[prost(string, tag = "6")]
+    pub phase: String,
+    /// Segments that the network lost since the pair began.
+    #[prost(uint64, tag = "7")]
+    pub lost: u64,
+}
+
+/// Something that keeps floors from being kept.
+#[derive(Clone, PartialEq, Message)]
+pub struct Trouble {
+    /// One word for programs.
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    /// The VM that it is about. Empty: the host.
+    #[prost(string, tag = "2")]
+    pub vm: String,
+    /// A sentence for people.
+    #[prost(string, tag = "3")]
+    pub message: String,
 }
 
 /// What a tenant used of a host's network card since the agent began. It begins anew with the agent.
@@ -166,6 +297,9 @@ pub struct FromController {
     /// How often the host tells what tenants use, ms; 0: never. Absent: as before, at first never.
     #[prost(uint32, optional, tag = "3")]
     pub usage_every_ms: Option<u32>,
+    /// How often the host tells how floors were kept, ms; 0: never. Absent: as before, at first never.
+    #[prost(uint32, optional, tag = "4")]
+    pub accounts_every_ms: Option<u32>,
 }
 
 /// What one host has to know of a tenant. Without VMs: the tenant is no longer on the host.

@@ -8,6 +8,7 @@
 
 const RATES: [(f64, &str); 5] =
     [(1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s")];
+const AMOUNTS: [(f64, &str); 5] = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")];
 const TIMES: [(f64, &str); 4] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
 
 /// A measured rate in bit/s: `86.1 Mb/s`; `0` if nothing came.
@@ -18,6 +19,11 @@ pub fn rate(bps: f64) -> String {
 /// A measured time in seconds: `1.23 ms`.
 pub fn time(seconds: f64) -> String {
     measured(seconds, &TIMES)
+}
+
+/// A measured amount of octets: `12.3 GB`.
+pub fn amount(octets: f64) -> String {
+    measured(octets, &AMOUNTS)
 }
 
 /// A share as a percentage: `95 %`, and `1.4 %` below ten.
@@ -73,6 +79,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_has_three_digits_that_matter() {
+        assert_eq!([0.0, 999.0, 12_345_678_901.0].map(amount), ["0", "999 B", "12.3 GB"]);
         assert_eq!(rate(8_177_278_732.0), "8.18 Gb/s");
         assert_eq!(rate(86_080_000.0), "86.1 Mb/s");
         assert_eq!(rate(1_910_000.0), "1.91 Mb/s");

@@ -119,6 +119,11 @@ impl Driver {
         self.plumbing.unenforced.iter().map(told).collect()
     }
 
+    /// Whether the floors of a VM are not enforced.
+    pub(super) fn is_unenforced(&self, vm: VmId) -> bool {
+        self.plumbing.unenforced.contains_key(&vm)
+    }
+
     /// Interfaces with other names than the configuration gives them, for people.
     pub(super) fn told_renamed(&self) -> Vec<status::Renamed> {
         let told = |one: &Renamed| status::Renamed {

@@ -10,6 +10,7 @@ pub(crate) mod daemon;
 pub(crate) mod files;
 pub(crate) mod import;
 pub(crate) mod show;
+pub(crate) mod slo;
 
 use crate::args::Connection;
 use anyhow::{Context as _, Result, anyhow, bail};

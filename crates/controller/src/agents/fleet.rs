@@ -1,6 +1,7 @@
 //! Drives the plan: changes of objects come in, conditions and records go out, streams are woken.
 
 use super::plan::{InForce, Next, Plan, Stranger};
+use crate::accounts::Books;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::problem::Problem;
@@ -324,6 +325,12 @@ impl Fleet {
 
     pub(crate) fn usage_every_ms(&self) -> u32 {
         self.usage_every_ms.load(Ordering::Relaxed)
+    }
+
+    /// How often agents tell how floors were kept, ms.
+    pub(crate) fn accounts_every_ms(&self) -> u32 {
+        let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        Books::every_ms(bells.len())
     }
 
     /// A host says what its tenants used.

@@ -186,6 +186,7 @@ impl Caller {
         tokio::spawn(async move {
             let ended = self.speak(&fleet, &identity, &attached, &mut said, &say).await;
             fleet.detach(&identity.host, &attached);
+            self.shared.books.detach(&identity.host);
             self.shared.metrics.agents.dec();
             if let Err(status) = ended {
                 // Nobody hears it if the connection is gone.
@@ -208,9 +209,11 @@ impl Caller {
         let host = &identity.host;
         let gone = || Status::unavailable("the agent is gone");
         let mut every = fleet.usage_every_ms();
+        let mut accounts_every = fleet.accounts_every_ms();
         let first = FromController {
             roots: authority.roots().into(),
             usage_every_ms: (every > 0).then_some(every),
+            accounts_every_ms: Some(accounts_every),
             ..FromController::default()
         };
         say.send(Ok(first)).await.map_err(|_| gone())?;
@@ -224,6 +227,9 @@ impl Caller {
                         // Zero is no time of a report: the agent's clock does not begin with it.
                         if message.used_at_ms > 0 {
                             fleet.used(host, message.used_at_ms, &message.used);
+                        }
+                        if let Some(accounts) = message.accounts {
+                            self.shared.books.take(host, accounts, clock.now(), &self.shared.view);
                         }
                         if !message.answers.is_empty() {
                             fleet.answered(host, attached.id, &message.answers);
@@ -239,11 +245,12 @@ impl Caller {
                         let why = "the certificate was revoked, or the host opened another stream";
                         return Err(Status::permission_denied(why));
                     }
-                    let now_every = fleet.usage_every_ms();
-                    if now_every != every {
-                        every = now_every;
+                    let now_every = (fleet.usage_every_ms(), fleet.accounts_every_ms());
+                    if now_every != (every, accounts_every) {
+                        (every, accounts_every) = now_every;
                         let message = FromController {
                             usage_every_ms: Some(every),
+                            accounts_every_ms: Some(accounts_every),
                             ..FromController::default()
                         };
                         say.send(Ok(message)).await.map_err(|_| gone())?;

@@ -5,6 +5,7 @@
 //! Promises  Every refusal is a [`Problem`] with a field and a reason. Bodies, headers, connections and
 //!           waits are bounded.
 
+mod accounts;
 mod auth;
 mod openapi;
 mod query;
@@ -18,6 +19,7 @@ pub use openapi::document;
 pub(crate) use serve::CONNECTIONS;
 pub use serve::{Server, bind};
 
+use crate::accounts::Books;
 use crate::agents::Slot;
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -49,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) fleet: Arc<Slot>,
+    pub(crate) books: Arc<Books>,
     pub(crate) authority: Authority,
     /// No new work: the controller is ending.
     pub(crate) stopping: AtomicBool,
@@ -78,12 +81,16 @@ pub(crate) const ROUTES: &[Route] = &[
     open("/readyz", || get(read::readyz)),
     open("/openapi.json", || get(openapi::serve)),
     token("/metrics", || get(read::metrics)),
+    token("/api/v1/alerts", || get(accounts::alerts)),
     token("/api/v1/apply", || post(write::batch)),
     token("/api/v1/audit", || get(read::audit)),
     token("/api/v1/backup", || get(read::backup)),
+    token("/api/v1/pairs", || get(accounts::pairs)),
     token("/api/v1/room", || get(read::room)),
+    token("/api/v1/slo", || get(accounts::report)),
     token("/api/v1/tokens", || get(read::tokens).post(write::add_token)),
     token("/api/v1/tokens/{name}", || delete(write::remove_token)),
+    token("/api/v1/use", || get(accounts::usage)),
     token("/api/v1/reservations/{name}/confirm", || post(write::confirm)),
     token("/api/v1/reservations/{name}/release", || post(write::release)),
     token("/api/v1/hosts/{name}/revoke", || post(write::revoke)),

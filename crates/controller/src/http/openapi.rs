@@ -2,6 +2,7 @@
 
 use super::read::etag;
 use super::{Access, ROUTES, json};
+use crate::accounts::{Alert, FloorTold, PairTold, Report, Series, StretchTold};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -77,6 +78,12 @@ fn types() -> OpenApi {
         schema::<VmSpec>,
         schema::<ReservationSpec>,
         schema::<ReservedVm>,
+        schema::<Report>,
+        schema::<FloorTold>,
+        schema::<StretchTold>,
+        schema::<PairTold>,
+        schema::<Series>,
+        schema::<Alert>,
     ] {
         all = add(all);
     }
@@ -301,6 +308,33 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
             );
             one(json!({"post": post}))
         }
+        "/api/v1/alerts" => {
+            let list = items("Alert");
+            let get = operation("alerts", "What has to be looked at now", &[], None, "200", list);
+            one(json!({"get": with_problems(get)}))
+        }
+        "/api/v1/pairs" => {
+            let mut vm = parameter("query", "vm", json!({"type": "string"}));
+            vm["required"] = true.into();
+            let what = "Pairs that send from or to a VM, as their hosts said last; of each host those with most traffic";
+            let get = operation("pairs", what, &[vm], None, "200", items("PairTold"));
+            one(json!({"get": with_problems(get)}))
+        }
+        "/api/v1/slo" => {
+            let since = json!({"type": "string", "example": "24h", "default": "24h"});
+            let mut since = parameter("query", "since", since);
+            since["description"] = "How far back, as a span of time.".into();
+            let [tenant, vm] = of_tenant_or_vm();
+            let what = "How floors were kept";
+            let get =
+                operation("slo", what, &[tenant, vm, since], None, "200", reference("Report"));
+            one(json!({"get": with_problems(get)}))
+        }
+        "/api/v1/use" => {
+            let what = "What VMs used in the last ten minutes, in steps of ten seconds";
+            let get = operation("use", what, &of_tenant_or_vm(), None, "200", reference("Series"));
+            one(json!({"get": with_problems(get)}))
+        }
         "/api/v1/audit" => {
             let items = json!({"type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}}});
             let limit = parameter(
@@ -397,6 +431,16 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
             .into(),
         other => unreachable!("{other} is not described"),
     }
+}
+
+fn items(name: &str) -> Value {
+    json!({"type": "object", "required": ["items"], "properties": {
+        "items": {"type": "array", "items": reference(name)},
+    }})
+}
+
+fn of_tenant_or_vm() -> [Value; 2] {
+    ["tenant", "vm"].map(|name| parameter("query", name, json!({"type": "string"})))
 }
 
 fn collection(kind: Kind) -> Value {

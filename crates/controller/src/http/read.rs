@@ -268,7 +268,7 @@ pub(super) fn operators_only(actor: &Actor) -> Result<(), Problem> {
     }
 }
 
-fn not_for_tenants(actor: &Actor) -> Result<(), Problem> {
+pub(super) fn not_for_tenants(actor: &Actor) -> Result<(), Problem> {
     match actor.role {
         Role::Tenant | Role::Host => operators_only(actor),
         Role::Viewer | Role::Operator => Ok(()),

@@ -6,7 +6,7 @@
 //!           nobody took. The loop takes all, and puts down what became of each. A bell wakes the loop.
 //! Promises  At most one state per tenant waits in each direction.
 
-use crate::messages::{Tenant, Used};
+use crate::messages::{Accounts, Tenant, Used};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -63,6 +63,9 @@ struct Inner {
     /// How often the controller wants to hear what tenants use, ms; 0: never.
     usage_every_ms: u32,
     used: Option<Report>,
+    /// How often it wants to hear how floors were kept, ms; 0: never.
+    accounts_every_ms: u32,
+    accounts: Option<Accounts>,
 }
 
 impl Desk {
@@ -113,6 +116,25 @@ impl Desk {
 
     pub(super) fn take_report(&self) -> Option<Report> {
         self.lock().used.take()
+    }
+
+    /// How often the controller wants to hear how floors were kept, ms; 0: never.
+    pub fn accounts_every_ms(&self) -> u32 {
+        self.lock().accounts_every_ms
+    }
+
+    pub(super) fn want_accounts(&self, every_ms: u32) {
+        self.lock().accounts_every_ms = every_ms;
+    }
+
+    /// Puts down how floors were kept; accounts that were not sent yet are replaced.
+    pub fn account(&self, accounts: Accounts) {
+        self.lock().accounts = Some(accounts);
+        self.reported.notify_one();
+    }
+
+    pub(super) fn take_accounts(&self) -> Option<Accounts> {
+        self.lock().accounts.take()
     }
 
     /// How it stands with the controller.

@@ -173,6 +173,9 @@ impl Follower {
                         if let Some(every) = message.usage_every_ms {
                             self.desk.want_usage(every);
                         }
+                        if let Some(every) = message.accounts_every_ms {
+                            self.desk.want_accounts(every);
+                        }
                         self.want(message.tenants)?;
                     }
                     Ok(None) => {
@@ -190,8 +193,11 @@ impl Follower {
                     }
                 }
                 () = self.desk.reported.notified() => {
-                    if let Some(Report { at_ms, used }) = self.desk.take_report() {
-                        let message = FromAgent { used, used_at_ms: at_ms, ..FromAgent::default() };
+                    let (report, accounts) = (self.desk.take_report(), self.desk.take_accounts());
+                    if report.is_some() || accounts.is_some() {
+                        let Report { at_ms, used } = report.unwrap_or_default();
+                        let message =
+                            FromAgent { used, used_at_ms: at_ms, accounts, ..FromAgent::default() };
                         // Where there is no room, the next report says the same and more.
                         drop(say.try_send(message));
                     }

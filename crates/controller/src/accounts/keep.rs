@@ -1,0 +1,230 @@
+//! The accounts on the disk.
+//!
+//! Approach  A file of its own, for it can be lost without a promise being lost. Two tables for each day: sums by VM and
+//!           time, and stretches by time. A day that is too old is one table that is dropped.
+//! Promises  A disk that is full or broken costs what it did not take, and is said once; the controller goes on.
+
+use super::sum::{self, Sum};
+use super::{BUCKET, Stretch};
+use redb::{Database, ReadableDatabase as _, TableDefinition, TableError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weir_model::moment::Moment;
+
+const FILE: &str = "accounts.redb";
+/// Memory for pages of the file.
+const CACHE: usize = 16 << 20;
+const DAY: u64 = 86_400_000;
+
+/// One error for people.
+type Trouble = Box<redb::Error>;
+
+pub(super) struct Keep {
+    path: PathBuf,
+    days: u64,
+    /// None where the file cannot be used.
+    database: Option<Database>,
+    /// Rows that wait for the next write, by VM and time.
+    later: BTreeMap<(String, u64), [Sum; 2]>,
+    /// The last write failed, and it was said.
+    is_failing: bool,
+    /// The last day that was cleaned up.
+    cleaned: u64,
+}
+
+/// Table of a day's sums: name of a VM and a time to octets.
+fn sums(name: &str) -> TableDefinition<'_, (&'static str, u64), &'static [u8]> {
+    TableDefinition::new(name)
+}
+
+/// Table of a day's stretches: time of the beginning, host and number to JSON.
+fn stretches(name: &str) -> TableDefinition<'_, (u64, &'static str, u64), &'static [u8]> {
+    TableDefinition::new(name)
+}
+
+fn names(day: u64) -> (String, String) {
+    (format!("sums-{day:06}"), format!("broken-{day:06}"))
+}
+
+fn trouble(error: impl Into<redb::Error>) -> Trouble {
+    Box::new(error.into())
+}
+
+impl Keep {
+    /// The file of a folder. One that cannot be read is put aside.
+    pub(super) fn open(folder: &Path, days: u32) -> Self {
+        let path = folder.join(FILE);
+        let open = || Database::builder().set_cache_size(CACHE).create(&path);
+        let database = open().or_else(|error| {
+            let aside = path.with_extension("damaged");
+            tracing::error!(
+                "{}: {error}: it is put aside as {}, and the accounts of floors begin anew",
+                path.display(),
+                aside.display()
+            );
+            drop(std::fs::rename(&path, &aside));
+            open()
+        });
+        let database = database.inspect_err(|error| {
+            tracing::error!(
+                "{}: {error}: how floors are kept is not written down; mend the folder and restart",
+                path.display()
+            );
+        });
+        let days = u64::from(days.max(1));
+        let (database, later) = (database.ok(), BTreeMap::new());
+        Self { path, days, database, later, is_failing: false, cleaned: 0 }
+    }
+
+    /// A row that is over, to be written with the next ones.
+    pub(super) fn later(&mut self, vm: &str, at: u64, sums: [Sum; 2]) {
+        self.later.insert((vm.into(), at), sums);
+    }
+
+    /// A VM's row.
+    pub(super) fn read_one(&self, vm: &str, at: u64) -> [Sum; 2] {
+        if let Some(row) = self.later.get(&(vm.to_owned(), at)) {
+            return *row;
+        }
+        self.read(vm, at, at).pop().map_or_else(Default::default, |(_, sums)| sums)
+    }
+
+    /// A VM's rows from one time to another, both included.
+    pub(super) fn read(&self, vm: &str, from: u64, until: u64) -> Vec<(u64, [Sum; 2])> {
+        let mut rows = BTreeMap::new();
+        for day in from / DAY..=until / DAY {
+            let read = self.read_day(vm, from, until, day);
+            rows.extend(read.unwrap_or_default());
+        }
+        let range = (vm.to_owned(), from)..=(vm.to_owned(), until);
+        rows.extend(self.later.range(range).map(|((_, at), sums)| (*at, *sums)));
+        rows.into_iter().collect()
+    }
+
+    fn read_day(
+        &self,
+        vm: &str,
+        from: u64,
+        until: u64,
+        day: u64,
+    ) -> Result<Vec<(u64, [Sum; 2])>, Trouble> {
+        let Some(database) = &self.database else { return Ok(Vec::new()) };
+        let transaction = database.begin_read().map_err(trouble)?;
+        let table = match transaction.open_table(sums(&names(day).0)) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(trouble(error)),
+        };
+        let mut rows = Vec::new();
+        for row in table.range((vm, from)..=(vm, until)).map_err(trouble)? {
+            let (key, value) = row.map_err(trouble)?;
+            rows.extend(sum::read(value.value()).map(|sums| (key.value().1, sums)));
+        }
+        Ok(rows)
+    }
+
+    /// The stretches that began in a time, those of it that are wanted, the oldest first.
+    pub(super) fn stretches(
+        &self,
+        from: u64,
+        until: u64,
+        wanted: impl Fn(&Stretch) -> bool,
+    ) -> Vec<Stretch> {
+        let mut all = Vec::new();
+        for day in from / DAY..=until / DAY {
+            let read = self.stretches_of(from, until, day).unwrap_or_default();
+            all.extend(read.into_iter().filter(&wanted));
+        }
+        all
+    }
+
+    fn stretches_of(&self, from: u64, until: u64, day: u64) -> Result<Vec<Stretch>, Trouble> {
+        let Some(database) = &self.database else { return Ok(Vec::new()) };
+        let transaction = database.begin_read().map_err(trouble)?;
+        let table = match transaction.open_table(stretches(&names(day).1)) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(trouble(error)),
+        };
+        let mut all = Vec::new();
+        for row in table.range((from, "", 0)..(until + 1, "", 0)).map_err(trouble)? {
+            let (_, value) = row.map_err(trouble)?;
+            all.extend(serde_json::from_slice::<Stretch>(value.value()));
+        }
+        Ok(all)
+    }
+
+    /// Writes rows and stretches, and drops days that are too old.
+    pub(super) fn write<'a>(
+        &mut self,
+        rows: &[(String, u64, [Sum; 2])],
+        broken: impl Iterator<Item = &'a Stretch>,
+        now: Moment,
+    ) {
+        let broken: Vec<&Stretch> = broken.collect();
+        for (vm, at, sums) in rows {
+            self.later.insert((vm.clone(), *at), *sums);
+        }
+        let today = now.as_millis() / DAY;
+        if self.later.is_empty() && broken.is_empty() && self.cleaned == today {
+            return;
+        }
+        match self.write_all(&broken, today) {
+            Ok(()) => {
+                self.cleaned = today;
+                self.later.clear();
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("{}: accounts are written again", self.path.display());
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(
+                        "{}: {error}: how floors are kept is not written down, and tried again",
+                        self.path.display()
+                    );
+                }
+                // What cannot be written must not fill the memory: an hour of it waits.
+                let oldest = now.as_millis().saturating_sub(12 * BUCKET);
+                self.later.retain(|(_, at), _| *at >= oldest);
+            }
+        }
+    }
+
+    fn write_all(&self, broken: &[&Stretch], today: u64) -> Result<(), Trouble> {
+        let Some(database) = &self.database else { return Ok(()) };
+        let transaction = database.begin_write().map_err(trouble)?;
+        let mut days: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+        for row in &self.later {
+            days.entry(row.0.1 / DAY).or_default().push(row);
+        }
+        for (day, rows) in days {
+            let mut table = transaction.open_table(sums(&names(day).0)).map_err(trouble)?;
+            for ((vm, at), sums) in rows {
+                table.insert((vm.as_str(), *at), sum::write(sums).as_slice()).map_err(trouble)?;
+            }
+        }
+        for stretch in broken {
+            let begin = stretch.begin.as_millis();
+            let name = names(begin / DAY).1;
+            let mut table = transaction.open_table(stretches(&name)).map_err(trouble)?;
+            let json = serde_json::to_vec(stretch).expect("a stretch is JSON");
+            let key = (begin, stretch.host.as_str(), stretch.id);
+            table.insert(key, json.as_slice()).map_err(trouble)?;
+        }
+        if self.cleaned != today {
+            let (oldest_sums, oldest_broken) = names(today.saturating_sub(self.days));
+            let all: Vec<_> = transaction.list_tables().map_err(trouble)?.collect();
+            for table in all {
+                use redb::TableHandle as _;
+                let name = table.name().to_owned();
+                let is_old =
+                    |prefix: &str, oldest: &String| name.starts_with(prefix) && name < *oldest;
+                if is_old("sums-", &oldest_sums) || is_old("broken-", &oldest_broken) {
+                    transaction.delete_table(table).map_err(trouble)?;
+                }
+            }
+        }
+        transaction.commit().map_err(trouble)
+    }
+}

@@ -1,0 +1,241 @@
+use super::*;
+use crate::state::{Action, Actor, Limits, Mode, Request, Role, State};
+use serde_json::{Value, json};
+use weir_model::objects::{API_VERSION, read};
+
+/// A folder that is removed at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-books-{}-{name}", std::process::id()));
+        drop(std::fs::remove_dir_all(&path));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Noon of a day, ms.
+const NOON: u64 = 20_000 * 86_400_000 + 43_200_000;
+
+fn at(second: u64) -> Moment {
+    Moment::from_millis(NOON + second * 1000)
+}
+
+/// Gold has `a` on `h0` and `b` on `h1`, blue `c` on `h2` and `d` on `h1`.
+fn view() -> View {
+    let mut state = State::new(Limits::default());
+    let mut put = |kind: &str, name: &str, spec: Value| {
+        let metadata = json!({"name": name});
+        let document =
+            json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec});
+        let wish = Box::new(read(document).expect("a good document"));
+        let actor = Actor { name: "op".into(), role: Role::Operator, tenant: None };
+        let action = Action::Put { wish, mode: Mode::Apply, seen: None };
+        let request = Request { actor, dry_run: false, idempotency: None, action };
+        state.handle(at(0), &request).expect("it fits");
+    };
+    for host in ["h0", "h1", "h2"] {
+        put("Host", host, json!({"switch": "tor", "rate": "1Gbit", "slots": 10}));
+    }
+    for (vm, tenant, host) in
+        [("a", "gold", "h0"), ("b", "gold", "h1"), ("c", "blue", "h2"), ("d", "blue", "h1")]
+    {
+        put("Tenant", tenant, json!({}));
+        let floor = json!({"out": "80Mbit", "in": "80Mbit"});
+        put("VM", vm, json!({"tenant": tenant, "host": host, "floor": floor}));
+    }
+    View::new(&state, 100)
+}
+
+/// What a host says of a → b after so many windows, of which so many were held.
+fn said(life: u64, windows: u64, held: u64) -> Accounts {
+    let floor = |vm: &str, out| FloorAccount {
+        vm: vm.into(),
+        out,
+        windows,
+        held,
+        owed: windows * 10_000_000,
+        got: held * 10_000_000,
+        all: windows * 11_000_000,
+        borrowed: held * 1_000_000,
+    };
+    let floors = vec![floor("a", true), floor("b", false)];
+    Accounts { life, at_ms: 1000, floors, ..Accounts::default() }
+}
+
+fn report(books: &Books, view: &View, until: Moment) -> Report {
+    let asked = Asked { tenant: Some("gold"), vm: None, from: at(0), until };
+    books.report(view, &asked, |_| true, true)
+}
+
+/// Windows and held ones: a out, a in, b out, b in.
+fn counted(report: &Report) -> Vec<(u64, u64)> {
+    report.floors.iter().map(|floor| (floor.windows, floor.held)).collect()
+}
+
+#[test]
+fn what_agents_count_is_counted_once_whatever_is_lost_repeated_or_begun_anew() {
+    let (folder, view) = (Folder::new("once"), view());
+    let books = Books::open(&folder.0, 30);
+    let take = |books: &Books, life, windows, held, second| {
+        books.take("h0", said(life, windows, held), at(second), &view);
+    };
+    take(&books, 1, 100, 90, 1);
+    assert_eq!(counted(&report(&books, &view, at(2)))[0], (0, 0), "it counted before it was known");
+    take(&books, 1, 110, 99, 2);
+    take(&books, 1, 110, 99, 3);
+    // One is lost between these.
+    take(&books, 1, 130, 109, 5);
+    assert_eq!(counted(&report(&books, &view, at(6))), [(30, 19), (0, 0), (0, 0), (30, 19)]);
+    // The agent ends and begins: what it says first is what it counted since, but a host with another life may
+    // have counted while nobody listened.
+    take(&books, 2, 5, 5, 7);
+    take(&books, 2, 8, 7, 9);
+    assert_eq!(counted(&report(&books, &view, at(10)))[0], (33, 21));
+    // So does the controller, after it wrote; the same five minutes go on.
+    books.write(at(11), &view);
+    drop(books);
+    let books = Books::open(&folder.0, 30);
+    take(&books, 2, 20, 19, 20);
+    assert_eq!(counted(&report(&books, &view, at(21)))[0], (33, 21), "from the disk");
+    take(&books, 2, 21, 20, 22);
+    take(&books, 2, 25, 20, 400);
+    books.write(at(401), &view);
+    take(&books, 2, 26, 21, 402);
+    let told = report(&books, &view, at(500));
+    assert_eq!(counted(&told)[0], (39, 23));
+    let a = &told.floors[0];
+    assert_eq!((a.vm.as_str(), a.direction, a.floor), ("a", "out", 80_000_000));
+    assert_eq!((a.owed, a.borrowed), (390_000_000, 23_000_000));
+    let share = a.share.expect("there were windows");
+    assert!((share - 23.0 / 39.0).abs() < 1e-9, "{share}");
+    let since = Asked { tenant: None, vm: Some("a"), from: at(350), until: at(500) };
+    assert_eq!(
+        counted(&books.report(&view, &since, |_| true, true))[0],
+        (5, 1),
+        "the later five minutes"
+    );
+    let others = books.report(&view, &since, |tenant| tenant == "blue", false);
+    assert!(others.floors.is_empty(), "not of those who may not see it");
+}
+
+#[test]
+fn days_that_are_too_old_are_dropped_and_others_are_not() {
+    let (folder, view) = (Folder::new("days"), view());
+    let books = Books::open(&folder.0, 2);
+    let day = 86_400;
+    for n in 0..5 {
+        books.take("h0", said(1, 10 * n, 10 * n), at(n * day), &view);
+        books.take("h0", said(1, 10 * n + 1, 10 * n + 1), at(n * day + 1), &view);
+        books.write(at(n * day + 2), &view);
+    }
+    let told = counted(&report(&books, &view, at(5 * day)))[0];
+    // Days 2, 3 and 4, each with what was lost of the night before.
+    assert_eq!(told, (30, 30));
+}
+
+#[test]
+fn a_stretch_grows_and_says_which_tenant_borrowed_most_where_it_was_broken() {
+    let (folder, view) = (Folder::new("stretch"), view());
+    let books = Books::open(&folder.0, 30);
+    let pair = |from: &str, to: &str, floor, sent| PairNow {
+        from: from.into(),
+        to: to.into(),
+        floor,
+        rate: sent,
+        sent,
+        ..PairNow::default()
+    };
+    let flood = Accounts {
+        life: 9,
+        at_ms: 5000,
+        pairs: vec![pair("c", "d", 80, 900)],
+        ..Accounts::default()
+    };
+    books.take("h2", flood, at(0), &view);
+    let broken = |until_ms, owed| BrokenFloor {
+        id: 1,
+        from: "a".into(),
+        to: "b".into(),
+        from_ms: 7000,
+        until_ms,
+        owed,
+        got: owed / 2,
+        lost: 12,
+        cause: "Lost".into(),
+    };
+    let with =
+        |at_ms, stretch| Accounts { life: 3, at_ms, broken: vec![stretch], ..Accounts::default() };
+    books.take("h0", with(8500, broken(8000, 100)), at(10), &view);
+    books.detach("h2");
+    books.take("h0", with(10_500, broken(10_000, 300)), at(12), &view);
+    books.take("h0", with(12_500, broken(10_000, 300)), at(14), &view);
+    let told = report(&books, &view, at(20)).broken;
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].owed, told[0].got, told[0].took.as_str()), (300, 150, "blue"));
+    assert_eq!(
+        (told[0].begin, told[0].end),
+        (
+            Moment::from_millis(at(8).as_millis() + 500),
+            Moment::from_millis(at(11).as_millis() + 500)
+        )
+    );
+    let asked = Asked { tenant: None, vm: None, from: at(0), until: at(20) };
+    let seen = books.report(&view, &asked, |tenant| tenant == "gold", false);
+    assert_eq!(seen.broken[0].took, "another tenant", "a tenant is not told of others");
+    let now = |second| alerts(&books, &view, at(second));
+    let is_broken = |second| {
+        now(second).iter().any(|alert| alert.name == "WeirFloorBroken" && alert.object == "a")
+    };
+    assert!(is_broken(20) && !is_broken(60));
+    assert!(now(120).iter().any(|alert| alert.name == "WeirHostSilent" && alert.object == "h0"));
+    books.write(at(21), &view);
+    drop(books);
+    let told = report(&Books::open(&folder.0, 30), &view, at(20)).broken;
+    assert_eq!((told.len(), told[0].took.as_str()), (1, "blue"), "from the disk");
+}
+
+#[test]
+fn a_file_that_is_damaged_is_put_aside() {
+    let (folder, view) = (Folder::new("damaged"), view());
+    std::fs::write(folder.0.join("accounts.redb"), "no database").expect("written");
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", said(1, 1, 1), at(0), &view);
+    books.take("h0", said(1, 5, 5), at(1), &view);
+    books.write(at(2), &view);
+    drop(books);
+    assert!(folder.0.join("accounts.damaged").exists());
+    assert_eq!(counted(&report(&Books::open(&folder.0, 30), &view, at(3)))[0], (4, 4));
+}
+
+#[test]
+fn the_course_of_ten_minutes_has_rates_and_parts_that_were_held() {
+    let (folder, view) = (Folder::new("course"), view());
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", said(1, 0, 0), at(0), &view);
+    books.take("h0", said(1, 10, 5), at(5), &view);
+    let series = books.series(at(30), &["a".into(), "b".into()]);
+    assert_eq!((series.at.len(), series.out.len(), series.held.len()), (59, 59, 59));
+    // 110 MB in a step of ten seconds.
+    assert_eq!(
+        (series.out[56], series.into[56], series.owed[56]),
+        (88_000_000, 88_000_000, 80_000_000)
+    );
+    assert_eq!((series.held[56], series.held[55]), (Some(0.5), None));
+    let map = books.map(&["a".into()], at(0), at(600), 2);
+    assert_eq!(map, [[None, None]], "not written yet");
+    books.write(at(31), &view);
+    assert_eq!(books.map(&["a".into()], at(0), at(600), 2), [[Some(0.5), None]]);
+}
+
+#[test]
+fn few_agents_tell_often_and_many_do_not_drown_the_controller() {
+    assert_eq!([0, 1, 1000, 10_000].map(Books::every_ms), [2000, 2000, 2000, 20_000]);
+}
