@@ -28,4 +28,5 @@ pub mod state;
 pub mod store;
 pub mod tls;
 pub mod tokens;
+mod ui;
 pub mod view;

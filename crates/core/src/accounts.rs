@@ -29,6 +29,9 @@ const LOOKS_LEAST: u64 = 3;
 const LOST_ONE_IN: u64 = 100;
 /// A pair is looked at no more often than this: the looks of all pairs of a large host would take CPU.
 const LOOK: Span = Span::from_millis(20);
+/// What a pair had beyond its floor counts for its later windows, up to so much: the largest packet that a guest hands
+/// over whole. Where it falls on the edge of two windows is chance.
+const GRAIN: Bytes = Bytes::new(65_536);
 /// Stretches of broken windows that are kept. A reader that comes every minute sees all of them, unless more than one a
 /// second break.
 pub const LISTED: usize = 128;
@@ -133,6 +136,10 @@ struct Open {
     segments: u64,
     looks: u64,
     busy: u64,
+    /// What earlier windows had beyond what was owed, [`GRAIN`] at most.
+    credit: Bytes,
+    /// What arrived in the last window.
+    sent: Rate,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -171,9 +178,12 @@ impl Accounts {
         let begun = self.begun.replace(now);
         let mut next = SortedMap::new();
         for standing in all {
-            let Some(open) = self.open.get(&standing.pair).copied() else { continue };
-            if let (Some(before), Some(begun)) = (open.before, begun) {
-                self.count_window(begun, now, &standing, &open, &before);
+            let Some(mut open) = self.open.get(&standing.pair).copied() else { continue };
+            match (open.before, begun) {
+                (Some(before), Some(begun)) => {
+                    self.count_window(begun, now, &standing, &mut open, &before);
+                }
+                _ => open.credit = GRAIN,
             }
             let before = Before {
                 left: open.left,
@@ -192,7 +202,7 @@ impl Accounts {
         begun: Time,
         now: Time,
         standing: &Standing,
-        open: &Open,
+        open: &mut Open,
         before: &Before,
     ) {
         // A counter that is smaller than before began anew: the window says nothing.
@@ -213,8 +223,11 @@ impl Accounts {
         let was_busy = open.looks >= LOOKS_LEAST && open.busy * 100 >= open.looks * BUSY_PERCENT;
         let lost_much = lost > 0 && lost.saturating_mul(LOST_ONE_IN) >= segments;
         let counts = (was_busy || lost_much) && owed > Bytes::ZERO;
+        open.sent = Rate::of(got, now.since(begun));
+        let had = got + open.credit;
+        open.credit = had.saturating_sub(owed).min(GRAIN);
         let holds =
-            u128::from(got.get()) * 100 >= u128::from(owed.get()) * u128::from(HELD_PERCENT);
+            u128::from(had.get()) * 100 >= u128::from(owed.get()) * u128::from(HELD_PERCENT);
         for key in [(standing.pair.src, Direction::Send), (standing.pair.dst, Direction::Receive)] {
             let tally = self.tallies.entry(key).or_default();
             tally.all += got;
@@ -263,6 +276,11 @@ impl Accounts {
     /// What was counted, by VM and direction; VMs elsewhere have what was sent to them from here.
     pub fn tallies(&self) -> impl Iterator<Item = ((VmId, Direction), Tally)> + '_ {
         self.tallies.iter().map(|(key, tally)| (*key, *tally))
+    }
+
+    /// What arrived of a pair in the last window.
+    pub fn sent(&self, pair: PairId) -> Rate {
+        self.open.get(&pair).map_or(Rate::ZERO, |open| open.sent)
     }
 
     /// The latest stretches, in the order in which they began; the last may still grow.
@@ -336,9 +354,16 @@ mod tests {
         assert_eq!((windows, held), (2, 2));
         assert_eq!((owed.get(), got.get(), borrowed.get()), (2_000_000, 2_450_000, 500_000));
         assert!(world.broken().is_empty());
+        world.window(890, 50, 0);
+        assert_eq!(
+            (world.out().windows, world.out().held),
+            (3, 3),
+            "a large packet was early by a moment"
+        );
+        assert_eq!(world.accounts.sent(PAIR), Rate::from_bps(7_120_000));
         world.window(940, 50, 0);
-        assert_eq!((world.out().windows, world.out().held), (3, 2));
-        assert_eq!(world.broken(), [(1, 4, 5, Cause::Waited)]);
+        assert_eq!((world.out().windows, world.out().held), (4, 3), "it is so for the second time");
+        assert_eq!(world.broken(), [(1, 5, 6, Cause::Waited)]);
     }
 
     #[test]

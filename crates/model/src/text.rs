@@ -125,6 +125,8 @@ const UNITS: &[(&str, Quantity, u64)] = &[
     ("ms", Quantity::Span, 1_000_000),
     ("s", Quantity::Span, 1_000_000_000),
     ("min", Quantity::Span, 60_000_000_000),
+    ("h", Quantity::Span, 3_600_000_000_000),
+    ("d", Quantity::Span, 86_400_000_000_000),
     ("k", Quantity::Multiple, 1_000),
     ("K", Quantity::Multiple, 1_000),
     ("M", Quantity::Multiple, 1_000_000),
@@ -150,7 +152,7 @@ pub(crate) fn unit(name: &str) -> Result<(Quantity, u64), String> {
         "b" => "`b` is ambiguous: write bit for a rate, B for a size".into(),
         _ => format!(
             "`{name}` is not a unit: rates have bit, kbit, Mbit, Gbit; sizes B, kB, KiB, MB; \
-             times us, ms, s"
+             times us, ms, s, min, h, d"
         ),
     })
 }

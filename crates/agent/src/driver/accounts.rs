@@ -13,7 +13,7 @@ use weir_core::host::Direction;
 use weir_core::mechanism::PairView;
 use weir_core::mechanism::explain::{Side, Summary};
 use weir_rpc::messages::{self, BrokenFloor, FloorAccount, PairNow, Trouble};
-use weir_units::{PairId, Time};
+use weir_units::{PairId, Rate, Time};
 
 /// Pairs that the controller is told of. More are in `weir top` on the host.
 const PAIRS_TOLD: usize = 256;
@@ -75,9 +75,27 @@ impl Driver {
             observing: self.setup.observes(),
             floors: self.accounts.tallies().map(floor).collect(),
             broken: self.accounts.broken().map(|broken| told_broken(broken, of_pair)).collect(),
-            pairs: told_pairs(&views, of_pair),
+            pairs: self.told_pairs(&views),
             troubles: self.told_troubles(),
         }
+    }
+
+    /// The pairs that send from here, those with most traffic first.
+    fn told_pairs(&self, views: &[PairView]) -> Vec<PairNow> {
+        let of = |view: &PairView| (view.pair(), view.summary(), self.accounts.sent(view.pair()));
+        let mut all: Vec<_> =
+            views.iter().map(of).filter(|(_, summary, _)| sends(summary)).collect();
+        all.sort_by_key(|(pair, _, sent)| (Reverse(*sent), *pair));
+        let told = |(pair, summary, sent): (PairId, Summary, Rate)| PairNow {
+            from: self.setup.names.name(pair.src),
+            to: self.setup.names.name(pair.dst),
+            floor: summary.floor.as_bps(),
+            rate: summary.rate.as_bps(),
+            sent: sent.as_bps(),
+            phase: summary.phase,
+            lost: summary.lost,
+        };
+        all.into_iter().take(PAIRS_TOLD).map(told).collect()
     }
 
     fn told_troubles(&mut self) -> Vec<Trouble> {
@@ -137,23 +155,4 @@ fn told_broken(broken: &Broken, names: impl Fn(PairId) -> (String, String)) -> B
         lost: broken.lost,
         cause: word(broken.cause).into(),
     }
-}
-
-fn told_pairs(views: &[PairView], names: impl Fn(PairId) -> (String, String)) -> Vec<PairNow> {
-    let of = |view: &PairView| (view.pair(), view.summary());
-    let mut all: Vec<_> = views.iter().map(of).filter(|(_, summary)| sends(summary)).collect();
-    all.sort_by_key(|(pair, summary)| (Reverse(summary.measured), *pair));
-    let told = |(pair, summary): (PairId, Summary)| {
-        let (from, to) = names(pair);
-        PairNow {
-            from,
-            to,
-            floor: summary.floor.as_bps(),
-            rate: summary.rate.as_bps(),
-            sent: summary.measured.as_bps(),
-            phase: summary.phase,
-            lost: summary.lost,
-        }
-    };
-    all.into_iter().take(PAIRS_TOLD).map(told).collect()
 }

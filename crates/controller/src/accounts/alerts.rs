@@ -9,6 +9,8 @@ use weir_model::objects::{Kind, Truth};
 
 /// A floor counts as broken now for so long after the last window, ms.
 const FRESH: u64 = 30_000;
+/// A stretch of this length is an alert, ms. Floors are promised for 999 of 1000 windows, so single seconds are not.
+const LONG: u64 = 3000;
 
 /// One alert. The names are those of the alert rules and of the runbook.
 #[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
@@ -40,7 +42,7 @@ pub(crate) fn alerts(books: &Books, view: &View, now: Moment) -> Vec<Alert> {
     };
     let inner = books.lock();
     for stretch in inner.broken.iter().rev() {
-        if stretch.end.plus_millis(FRESH) < now {
+        if stretch.end.plus_millis(FRESH) < now || stretch.end < stretch.begin.plus_millis(LONG) {
             continue;
         }
         let percent = stretch.got as f64 * 100.0 / stretch.owed.max(1) as f64;

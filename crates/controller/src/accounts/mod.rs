@@ -15,6 +15,7 @@ mod sum;
 mod told;
 
 pub(crate) use alerts::{Alert, alerts};
+pub(crate) use sum::Sum;
 pub(crate) use told::{Asked, FloorTold, PairTold, Report, Series, StretchTold};
 
 use crate::clock::Clock;
@@ -24,7 +25,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use sum::Sum;
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec};
 use weir_rpc::messages::{Accounts, BrokenFloor, FloorAccount, PairNow, Trouble};

@@ -47,6 +47,20 @@ impl Sum {
         self.with(before, u64::saturating_sub)
     }
 
+    /// With bit/s in the place of octets.
+    pub(super) fn per_second(self, ms: u64) -> Self {
+        let rate = |octets: u64| octets.saturating_mul(8000) / ms.max(1);
+        let Self { windows, held, owed, got, all, borrowed } = self;
+        Self {
+            windows,
+            held,
+            owed: rate(owed),
+            got: rate(got),
+            all: rate(all),
+            borrowed: rate(borrowed),
+        }
+    }
+
     /// The part of the windows in which the floor was held; none where there was no window.
     pub(crate) fn share(self) -> Option<f64> {
         (self.windows > 0).then(|| self.held as f64 / self.windows as f64)

@@ -236,6 +236,39 @@ impl Books {
         series
     }
 
+    /// Of some VMs together, out and in: sums of the last ten minutes, and what they do now, in bit/s where octets are.
+    pub(crate) fn lately(&self, now: Moment, vms: &[&str]) -> ([Sum; 2], [Sum; 2]) {
+        let oldest = now.as_millis().saturating_sub(STEP * STEPS as u64);
+        // The latest step that is over.
+        let latest = (now.as_millis() / STEP * STEP).saturating_sub(STEP);
+        let (mut sums, mut last) = (<[Sum; 2]>::default(), <[Sum; 2]>::default());
+        let inner = self.lock();
+        for vm in vms.iter().filter_map(|vm| inner.vms.get(*vm)) {
+            for (at, step) in vm.steps.iter().filter(|(at, _)| *at >= oldest) {
+                for way in [OUT, IN] {
+                    sums[way].add(step[way]);
+                    if *at == latest {
+                        last[way].add(step[way]);
+                    }
+                }
+            }
+        }
+        (sums, last.map(|sum| sum.per_second(STEP)))
+    }
+
+    /// What VMs of each host send and receive now, bit/s.
+    pub(crate) fn used_by_host(&self, view: &View, now: Moment) -> BTreeMap<String, [u64; 2]> {
+        let mut used: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+        for stored in &view.all(&[Kind::Vm]).0 {
+            let Some(host) = stored.object.status.host.clone() else { continue };
+            let (_, last) = self.lately(now, &[stored.object.name()]);
+            let host = used.entry(host).or_default();
+            host[OUT] += last[OUT].all;
+            host[IN] += last[IN].all;
+        }
+        used
+    }
+
     /// The part of windows in which floors were held, by VM, in so many parts of a time: for a map.
     pub(crate) fn map(
         &self,

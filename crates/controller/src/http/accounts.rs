@@ -50,7 +50,7 @@ fn since(params: &Params, now: Moment) -> Result<Moment, Problem> {
     let text = params.get("since").unwrap_or(SINCE);
     let span = serde_json::from_value::<SpanText>(json!(text));
     let span = span.map_err(|error| {
-        let detail = format!("{error}; write a span of time, such as 90m or 24h");
+        let detail = format!("{error}; write a span of time, such as 90min or 24h");
         Problem::new(400, "BadParameter", "query.since", detail)
     })?;
     let ms = span.0.as_nanos() / 1_000_000;

@@ -15,6 +15,7 @@ mod unread;
 mod watch;
 mod write;
 
+pub(crate) use auth::actor_of_token;
 pub use openapi::document;
 pub(crate) use serve::CONNECTIONS;
 pub use serve::{Server, bind};
@@ -27,13 +28,14 @@ use crate::metrics::{Asked, Metrics};
 use crate::problem::Problem;
 use crate::store::Standing;
 use crate::tls::Authority;
+use crate::ui::{LOGIN, PAGES};
 use crate::view::View;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -66,6 +68,8 @@ pub(crate) enum Access {
     Open,
     /// Anybody with a token.
     Token,
+    /// A page for people: anybody with a token, of which a cookie has the secret.
+    Page,
 }
 
 /// One route.
@@ -75,7 +79,17 @@ pub(crate) struct Route {
     handlers: fn() -> MethodRouter<Arc<Shared>>,
 }
 
-/// All routes. `openapi` describes each, and a test holds both together.
+impl Route {
+    pub(crate) const fn new(
+        path: &'static str,
+        access: Access,
+        handlers: fn() -> MethodRouter<Arc<Shared>>,
+    ) -> Self {
+        Self { path, access, handlers }
+    }
+}
+
+/// All routes of the API. `openapi` describes each, and a test holds both together.
 pub(crate) const ROUTES: &[Route] = &[
     open("/healthz", || get(read::healthz)),
     open("/readyz", || get(read::readyz)),
@@ -101,16 +115,16 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 const fn open(path: &'static str, handlers: fn() -> MethodRouter<Arc<Shared>>) -> Route {
-    Route { path, access: Access::Open, handlers }
+    Route::new(path, Access::Open, handlers)
 }
 
 const fn token(path: &'static str, handlers: fn() -> MethodRouter<Arc<Shared>>) -> Route {
-    Route { path, access: Access::Token, handlers }
+    Route::new(path, Access::Token, handlers)
 }
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(PAGES) {
         router = router.route(route.path, (route.handlers)());
     }
     router
@@ -124,16 +138,18 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 async fn around(State(shared): Ctx, request: Request, next: Next) -> Response {
     let mut request = unread::read_to_end(request);
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let access = ROUTES.iter().find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);
+    let mut routes = ROUTES.iter().chain(PAGES);
+    let access = routes.find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);
     let method = request.method().as_str().to_owned();
     let uri = request.uri().clone();
     // Paths that do not exist are told apart only to those who may see.
-    let mut answer = match (access, auth::actor(&shared, request.headers())) {
+    let mut answer = match (access, auth::actor(&shared, request.method(), request.headers())) {
         (Some(Access::Open), _) => next.run(request).await,
         (_, Ok(actor)) => {
             request.extensions_mut().insert(actor);
             next.run(request).await
         }
+        (Some(Access::Page), Err(_)) => Redirect::to(LOGIN).into_response(),
         (_, Err(problem)) => problem.into_response(),
     };
     if answer.status() == StatusCode::TEMPORARY_REDIRECT {

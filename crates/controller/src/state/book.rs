@@ -110,6 +110,18 @@ pub(super) struct NoRoom {
     pub(super) detail: String,
 }
 
+/// A link's reservations. Up is away from the hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LinkUse {
+    pub(crate) name: String,
+    /// What it may promise, up and down.
+    pub(crate) may: [Rate; 2],
+    /// What it has promised.
+    pub(crate) has: [Rate; 2],
+    /// Tenants with a reservation.
+    pub(crate) tenants: usize,
+}
+
 /// Sums of one tenant's claims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Usage {
@@ -609,6 +621,19 @@ impl Book {
             into.push(Spare { name, hosts: below, out, inward, slots });
         }
         Some(rooms)
+    }
+
+    /// Every link with what it may promise and what it has promised, up and down.
+    pub(super) fn links(&self) -> Vec<LinkUse> {
+        let Some(ledger) = &self.ledger else { return Vec::new() };
+        let links = ledger.topology().links.iter().zip(0..);
+        let told = links.map(|(link, number)| {
+            let of = |direction| ledger.link(LinkId(number), direction);
+            let (up, down) = (of(Direction::Forward), of(Direction::Backward));
+            let tenants = ledger.tenants_on(LinkId(number)).len();
+            LinkUse { name: link.name.clone(), may: [up.0, down.0], has: [up.1, down.1], tenants }
+        });
+        told.collect()
     }
 
     /// What may be added for a tenant, or for one that is not there yet.

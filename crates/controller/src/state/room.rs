@@ -1,13 +1,18 @@
 //! What is free, for schedulers of others.
 
 use super::State;
-use super::book::Spare;
+use super::book::{LinkUse, Spare};
 use crate::problem::Problem;
 use serde_json::{Value, json};
 use weir_core::ledger::{Domain, TenantPlace};
 use weir_model::text::show_rate;
 
 impl State {
+    /// The reservations of every link, as the ledger has them.
+    pub(crate) fn links(&self) -> Vec<LinkUse> {
+        self.book.links()
+    }
+
     /// The additive room per host, per switch and in all, as `/api/v1/room` tells it.
     ///
     /// # Errors
