@@ -3,6 +3,7 @@
 mod agents;
 mod api;
 mod binding;
+mod dashboard;
 mod harness;
 mod hosts;
 mod power;

@@ -58,6 +58,8 @@ pub(crate) struct Books {
 
 #[derive(Default)]
 struct Inner {
+    /// When the first host spoke.
+    begun: Option<Moment>,
     hosts: BTreeMap<String, Host>,
     vms: BTreeMap<String, Vm>,
     /// The latest stretches, by the time at which they were first heard of.
@@ -140,6 +142,7 @@ impl Books {
             }
         }
         let mut inner = self.lock();
+        inner.begun.get_or_insert(now);
         let before = inner.hosts.remove(host);
         let before = before.filter(|before| before.life == said.life);
         let mut counted = BTreeMap::new();

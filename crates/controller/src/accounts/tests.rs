@@ -226,9 +226,10 @@ fn the_course_of_ten_minutes_has_rates_and_parts_that_were_held() {
     // 110 MB in a step of ten seconds.
     assert_eq!(
         (series.out[56], series.into[56], series.owed[56]),
-        (88_000_000, 88_000_000, 80_000_000)
+        (Some(88_000_000), Some(88_000_000), Some(80_000_000))
     );
     assert_eq!((series.held[56], series.held[55]), (Some(0.5), None));
+    assert_eq!((series.out[55], series.out[57]), (None, Some(0)), "nothing is known of before");
     let map = books.map(&["a".into()], at(0), at(600), 2);
     assert_eq!(map, [[None, None]], "not written yet");
     books.write(at(31), &view);

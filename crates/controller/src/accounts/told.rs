@@ -129,13 +129,13 @@ pub(crate) struct PairTold {
 pub(crate) struct Series {
     /// Beginnings of the steps, seconds since 1970.
     pub(crate) at: Vec<u64>,
-    /// What left the VMs.
-    pub(crate) out: Vec<u64>,
+    /// What left the VMs; absent before the controller began.
+    pub(crate) out: Vec<Option<u64>>,
     /// What arrived at them.
     #[serde(rename = "in")]
-    pub(crate) into: Vec<u64>,
+    pub(crate) into: Vec<Option<u64>>,
     /// What was owed to pairs that wanted more, out.
-    pub(crate) owed: Vec<u64>,
+    pub(crate) owed: Vec<Option<u64>>,
     /// The part of the windows in which floors were held; absent where there was none.
     pub(crate) held: Vec<Option<f64>>,
 }
@@ -226,7 +226,8 @@ impl Books {
         let mut series = Series::default();
         // The present step is not over.
         for (at, sums) in steps.into_iter().filter(|(at, _)| *at < newest) {
-            let rate = |octets: u64| octets * 8 * 1000 / STEP;
+            let is_known = inner.begun.is_some_and(|begun| at + STEP > begun.as_millis());
+            let rate = |octets: u64| is_known.then_some(octets * 8 * 1000 / STEP);
             series.at.push(at / 1000);
             series.out.push(rate(sums[OUT].all));
             series.into.push(rate(sums[IN].all));

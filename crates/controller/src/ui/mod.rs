@@ -44,7 +44,8 @@ pub(crate) const PAGES: &[Route] = &[
 ];
 
 /// The files that pages name.
-const ASSETS: [(&str, &str, &str); 4] = [
+const ASSETS: [(&str, &str, &str); 5] = [
+    ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
     ("app.js", "text/javascript", include_str!("assets/app.js")),
     ("app.css", "text/css", include_str!("assets/app.css")),
     ("uplot.js", "text/javascript", include_str!("assets/uplot.js")),
@@ -98,6 +99,7 @@ fn document(title: &str, body: &Markup) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " – Weir" }
+                link rel="icon" href="/ui/assets/icon.svg";
                 link rel="stylesheet" href="/ui/assets/uplot.css";
                 link rel="stylesheet" href="/ui/assets/app.css";
                 script type="module" src="/ui/assets/app.js" {}
@@ -153,6 +155,8 @@ fn login_page(status: StatusCode, wrong: Option<&str>) -> Response {
         main #main.login {
             h1 { "Weir" }
             form method="post" action=(LOGIN) {
+                // Programs that keep passwords ask for a name.
+                input type="text" name="username" autocomplete="username" value="token" hidden;
                 label for="token" { "A token of the API" }
                 input #token type="password" name="token" autocomplete="current-password" required autofocus;
                 button { "Log in" }

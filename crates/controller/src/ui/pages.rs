@@ -54,12 +54,13 @@ async fn apart(make: impl FnOnce() -> Response + Send + 'static) -> Response {
     }
 }
 
-fn only_all(actor: &Actor) -> Result<(), Response> {
+/// The refusal, for those who may see one tenant only.
+fn of_one_tenant(actor: &Actor) -> Option<Response> {
     match actor.role {
-        Role::Viewer | Role::Operator => Ok(()),
+        Role::Viewer | Role::Operator => None,
         _ => {
             let detail = "this page shows all tenants, and this token may see one";
-            Err(refused(actor, &Problem::new(403, "Forbidden", "path", detail)))
+            Some(refused(actor, &Problem::new(403, "Forbidden", "path", detail)))
         }
     }
 }
@@ -371,7 +372,7 @@ fn floors(report: &Report) -> Markup {
 
 /// `GET /ui/network`.
 pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
-    if let Err(answer) = only_all(&actor) {
+    if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
     let links = match shared.engine.look(crate::state::State::links).await {
@@ -446,7 +447,7 @@ fn bar(part: u64, whole: u64) -> Markup {
 
 /// `GET /ui/queues`.
 pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
-    if let Err(answer) = only_all(&actor) {
+    if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
     let (tenants, _) = shared.view.all(&[Kind::Tenant]);
@@ -492,7 +493,7 @@ pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor
 
 /// `GET /ui/alerts`.
 pub(super) async fn alerts(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
-    if let Err(answer) = only_all(&actor) {
+    if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
     let all = all_alerts(&shared.books, &shared.view, shared.clock.now());

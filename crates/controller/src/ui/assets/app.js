@@ -111,20 +111,24 @@ function rate(bps) {
   return `${(bps / size).toPrecision(3)} ${unit}`;
 }
 
+function clock(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB");
+}
+
 function draw(figure) {
   const place = figure.querySelector(".plot");
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
   const axis = { stroke: colour("--text"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
   const line = (label, name, more) => ({
-    label, stroke: colour(name), width: 2, value: (_, value) => rate(value), ...more,
+    label, stroke: colour(name), width: 2, points: { show: false }, value: (_, value) => rate(value), ...more,
   });
   const options = {
     width: place.clientWidth, height: 220,
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1000)] } },
-    axes: [axis, { ...axis, size: 80, values: (_, all) => all.map(rate) }],
+    axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 80, values: (_, all) => all.map(rate) }],
     series: [
-      {}, line("sent", "--first"), line("received", "--second"), line("owed to those that want more", "--third", { dash: [6, 4] }),
+      { label: "time", value: (_, value) => (value == null ? "–" : clock(value)) }, line("sent", "--first"), line("received", "--second"), line("owed to those that want more", "--third", { dash: [6, 4] }),
     ],
   };
   let plot;
