@@ -709,6 +709,8 @@ impl Driver {
             translations: self.told_translations(),
             budgets: self.told_budgets(),
             tenants: self.told_tenants(),
+            floors: self.kept_floors(),
+            broken: self.broken_floors(now),
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod common;
 
+mod accounts;
 mod budget;
 mod eyeq;
 mod follow;

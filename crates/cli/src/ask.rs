@@ -20,6 +20,8 @@ use weir_units::show;
 
 /// Names shown in one line of a list; `--json` has all.
 const LISTED_MOST: usize = 8;
+/// A broken floor is shown for so long, seconds.
+const LATELY: f64 = 60.0;
 
 /// `weir top`: until `q` on a terminal, elsewhere once.
 ///
@@ -135,6 +137,7 @@ fn note_text(top: &Top) -> String {
             ),
         });
     }
+    text.push_str(&floors_text(top));
     text.push_str(&unenforced_text(&top.pairs));
     for external in &top.externals {
         text.push_str(&external_text(external));
@@ -190,6 +193,28 @@ fn note_text(top: &Top) -> String {
         top.counters.iter().filter(|c| c.1 > 0).map(|(name, n)| format!("{name} {n}")).collect();
     if !told.is_empty() {
         text.push_str(&format!("{}\n", told.join(", ")));
+    }
+    text
+}
+
+/// Which part of the time floors were held, and those that were broken lately.
+fn floors_text(top: &Top) -> String {
+    // Each window is one of a sender's floor and one of a receiver's.
+    let sent = top.floors.iter().filter(|floor| floor.out);
+    let (windows, held) =
+        sent.fold((0, 0), |sum, floor| (sum.0 + floor.windows, sum.1 + floor.held));
+    let mut text = String::new();
+    if windows > 0 {
+        let percent = (held as f64 / windows as f64 * 1e4).floor() / 1e2;
+        text.push_str(&format!(
+            "floors were held in {percent:.2} % of the {windows} s in which a pair wanted more than it had\n"
+        ));
+    }
+    for broken in top.broken.iter().filter(|broken| broken.ended_s < LATELY) {
+        text.push_str(&format!(
+            "FLOOR BROKEN {} → {}: {:.2} of it for {:.0} s, until {:.0} s ago: {}\n",
+            broken.from, broken.to, broken.part, broken.lasted_s, broken.ended_s, broken.cause
+        ));
     }
     text
 }

@@ -4,7 +4,7 @@
 //!           little may want little: only a pair that wants more can show that a floor is broken.
 //! Approach  Time is cut into windows of a second. A pair *wants more* in a window if octets of it waited in nine of ten
 //!           looks at its queue, or if the network lost one in a hundred of its segments: what a pair sends within its
-//!           floor is not to be lost. In such a window it is owed the floor that both ends agreed on, and what
+//!           floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends agreed on, and what
 //!           arrived is compared with that.
 //! Promises  Pure. Memory in proportion to the pairs and VMs that it is told of, and [`LISTED`] stretches.
 //! Not here  Whether the agreed floor is the promised one: see [`crate::partition`]. Which neighbour took the
@@ -136,6 +136,8 @@ struct Open {
     segments: u64,
     looks: u64,
     busy: u64,
+    /// It wanted more in the window before: in the first one both ends learn of it.
+    wanted: bool,
     /// What earlier windows had beyond what was owed, [`GRAIN`] at most.
     credit: Bytes,
     /// What arrived in the last window.
@@ -222,7 +224,9 @@ impl Accounts {
         let owed = before.floor.min(standing.floor).bytes_in(now.since(begun));
         let was_busy = open.looks >= LOOKS_LEAST && open.busy * 100 >= open.looks * BUSY_PERCENT;
         let lost_much = lost > 0 && lost.saturating_mul(LOST_ONE_IN) >= segments;
-        let counts = (was_busy || lost_much) && owed > Bytes::ZERO;
+        let wants = was_busy || lost_much;
+        let wanted = std::mem::replace(&mut open.wanted, wants);
+        let counts = wants && wanted && owed > Bytes::ZERO;
         open.sent = Rate::of(got, now.since(begun));
         let had = got + open.credit;
         open.credit = had.saturating_sub(owed).min(GRAIN);
@@ -348,6 +352,8 @@ mod tests {
         assert_eq!(world.accounts.tallies().count(), 0, "its first window is not whole");
         world.window(100, 5, 0);
         assert_eq!((world.out().windows, world.out().all), (0, Bytes::new(100_000)));
+        world.window(500, 45, 0);
+        assert_eq!(world.out().windows, 0, "both ends learn that it wants more");
         world.window(950, 45, 0);
         world.window(1500, 50, 0);
         let Tally { windows, held, owed, got, borrowed, .. } = world.out();
@@ -363,21 +369,22 @@ mod tests {
         assert_eq!(world.accounts.sent(PAIR), Rate::from_bps(7_120_000));
         world.window(940, 50, 0);
         assert_eq!((world.out().windows, world.out().held), (4, 3), "it is so for the second time");
-        assert_eq!(world.broken(), [(1, 5, 6, Cause::Waited)]);
+        assert_eq!(world.broken(), [(1, 6, 7, Cause::Waited)]);
     }
 
     #[test]
     fn windows_that_follow_each_other_are_one_stretch_with_what_is_wrong_last() {
         let mut world = World::default();
+        world.window(1000, 50, 0);
         for (kb, busy, lost) in
             [(1000, 50, 0), (500, 50, 0), (400, 50, 9), (1000, 50, 0), (300, 50, 0)]
         {
             world.window(kb, busy, lost);
         }
-        assert_eq!(world.broken(), [(1, 1, 3, Cause::Lost), (2, 4, 5, Cause::Waited)]);
+        assert_eq!(world.broken(), [(1, 2, 4, Cause::Lost), (2, 5, 6, Cause::Waited)]);
         world.wrong = Some(Cause::Overbooked);
         world.window(300, 50, 7);
-        assert_eq!(world.broken()[1], (2, 4, 6, Cause::Overbooked));
+        assert_eq!(world.broken()[1], (2, 5, 7, Cause::Overbooked));
     }
 
     #[test]
@@ -385,7 +392,8 @@ mod tests {
         let mut world = World::default();
         world.window(1000, 50, 0);
         world.window(100, 0, 1);
-        assert_eq!(world.broken(), [(1, 1, 2, Cause::Lost)], "one in a hundred");
+        world.window(100, 0, 1);
+        assert_eq!(world.broken(), [(1, 2, 3, Cause::Lost)], "one in a hundred");
         let first = *world.accounts.broken().next().expect("it is broken");
         assert_eq!(first.got, Bytes::new(99_000), "what was lost did not arrive");
         world.window(200, 0, 1);
@@ -408,6 +416,7 @@ mod tests {
     #[test]
     fn stretches_are_bounded_and_vms_that_are_gone_are_forgotten() {
         let mut world = World::default();
+        world.window(1000, 50, 0);
         for n in 0..3 * LISTED as u64 {
             world.window(if n % 2 == 0 { 1000 } else { 10 }, 50, 0);
         }

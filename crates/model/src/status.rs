@@ -95,6 +95,44 @@ pub struct Top {
     /// Tenants with VMs here: their queue on switches, and what they use of the network card.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantUse>,
+    /// How floors were kept, counted by this host's senders since the agent started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floors: Vec<FloorKept>,
+    /// The latest stretches of time in which a floor was broken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<FloorBroken>,
+}
+
+/// How a VM's floor was kept in one direction, as far as this host's senders see it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FloorKept {
+    /// Its name; it may be on another host.
+    pub vm: String,
+    /// Out of the VM, or into it.
+    pub out: bool,
+    /// Seconds of pairs that wanted more than they had.
+    pub windows: u64,
+    /// Of these, those in which the pair had its floor.
+    pub held: u64,
+}
+
+/// A stretch of time in which a pair had less than its floor.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct FloorBroken {
+    /// The VM that sends.
+    pub from: String,
+    /// The VM that receives.
+    pub to: String,
+    /// Its length, seconds.
+    pub lasted_s: f64,
+    /// How long ago it ended, seconds.
+    pub ended_s: f64,
+    /// What arrived, of what was owed.
+    pub part: f64,
+    /// Segments that the network lost.
+    pub lost: u64,
+    /// Why, in words.
+    pub cause: String,
 }
 
 /// A tenant's queue on switches, and its use of this host's network card. Counts are octets since

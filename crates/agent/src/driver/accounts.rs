@@ -12,6 +12,7 @@ use weir_core::accounts::{Broken, Cause, Standing, Tally};
 use weir_core::host::Direction;
 use weir_core::mechanism::PairView;
 use weir_core::mechanism::explain::{Side, Summary};
+use weir_model::status::{FloorBroken, FloorKept};
 use weir_rpc::messages::{self, BrokenFloor, FloorAccount, PairNow, Trouble};
 use weir_units::{PairId, Rate, Time};
 
@@ -78,6 +79,32 @@ impl Driver {
             pairs: self.told_pairs(&views),
             troubles: self.told_troubles(),
         }
+    }
+
+    /// The same for `weir top`.
+    pub(super) fn kept_floors(&self) -> Vec<FloorKept> {
+        let tested = self.accounts.tallies().filter(|(_, tally)| tally.windows > 0);
+        let told = tested.map(|((vm, direction), tally)| FloorKept {
+            vm: self.setup.names.name(vm),
+            out: direction == Direction::Send,
+            windows: tally.windows,
+            held: tally.held,
+        });
+        told.collect()
+    }
+
+    /// Stretches, the latest last.
+    pub(super) fn broken_floors(&self, now: Time) -> Vec<FloorBroken> {
+        let told = self.accounts.broken().map(|broken| FloorBroken {
+            from: self.setup.names.name(broken.pair.src),
+            to: self.setup.names.name(broken.pair.dst),
+            lasted_s: broken.until.since(broken.from).as_secs_f64(),
+            ended_s: now.since(broken.until).as_secs_f64(),
+            part: broken.got.get() as f64 / broken.owed.get().max(1) as f64,
+            lost: broken.lost,
+            cause: broken.cause.to_string(),
+        });
+        told.collect()
     }
 
     /// The pairs that send from here, those with most traffic first.
