@@ -120,6 +120,7 @@ struct Driver {
     budgets: budget::Budgets,
     host: Kept,
     changes: events::Changes,
+    past: events::Past,
     /// The journal that was asked for could not be begun.
     has_no_journal: bool,
     dataplane: Dataplane,
@@ -219,6 +220,7 @@ impl Driver {
             budgets: budget::Budgets::default(),
             host: Kept::new(host, log),
             changes: events::Changes::default(),
+            past: events::Past::default(),
             has_no_journal,
             dataplane,
             session,
@@ -630,8 +632,9 @@ impl Driver {
             let reply = match &question.request {
                 Request::Top => {
                     self.count_use(now);
-                    Reply::Top(self.top(now))
+                    Reply::Top(Box::new(self.top(now)))
                 }
+                Request::Events { after } => Reply::Events(self.told_events(now, *after)),
                 Request::Reload => self.reload(now),
                 Request::Explain { from, to } => self.explain(now, from, to),
             };

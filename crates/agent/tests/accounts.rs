@@ -3,6 +3,8 @@
 
 use crate::common::stream::stream;
 use crate::common::{Agent, FLOOR, World, pause, until};
+use weir_agent::client;
+use weir_model::status::{EventTold, Reply, Request};
 
 /// A full datagram.
 const PAYLOAD: usize = 1472;
@@ -19,6 +21,14 @@ fn counted(sender: &Agent<'_>) -> (u64, u64) {
         "one pair, two floors"
     );
     kept
+}
+
+/// What happened after an event, up to 256 of them.
+fn events(sender: &Agent<'_>, after: u64) -> Vec<EventTold> {
+    match client::ask(&sender.socket(), &Request::Events { after: Some(after) }).unwrap() {
+        Reply::Events(events) => events.events,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -47,6 +57,11 @@ fn a_floor_that_is_broken_on_purpose_is_reported_and_one_that_is_not_asked_for_i
         assert!(broken.lost > 0 && broken.cause == "the network lost packets", "{broken:?}");
         assert!((0.2..0.8).contains(&broken.part), "{broken:?}");
         assert!(broken.lasted_s >= 2.0 && broken.ended_s < 3.0, "{broken:?}");
+        let events = events(&sender, 0);
+        let has = |what: &str| events.iter().any(|event| event.what == what && event.from == "a");
+        assert!(has("began") && has("floor-broken"), "{events:?}");
+        let last = events.last().expect("there are some").number;
+        assert!(self::events(&sender, last).iter().all(|event| event.number > last));
         world.tc("switch", "qdisc del dev sw2 root");
         until("the stretch is over", 30, || {
             let last = sender.top().broken.pop().expect("a stretch");

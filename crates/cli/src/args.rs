@@ -137,6 +137,23 @@ pub(crate) enum Command {
         #[command(flatten)]
         socket: Socket,
     },
+    /// What happens at a running agent, as it happens: pairs that begin and end, phases, broken floors
+    Observe {
+        /// Only pairs of VMs of this tenant
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+        /// Only pairs from or to this VM; may be given several times
+        #[arg(long = "vm", value_name = "VM")]
+        vms: Vec<String>,
+        /// Only events of this kind: began, ended, phase, limit or floor-broken; may be given several times
+        #[arg(long = "what", value_name = "WHAT", value_parser = ["began", "ended", "phase", "limit", "floor-broken"])]
+        what: Vec<String>,
+        /// Begin with what the agent remembers
+        #[arg(long)]
+        history: bool,
+        #[command(flatten)]
+        socket: Socket,
+    },
     /// What this host can do, what is missing, what that costs and how to get it (root)
     Doctor(Doctor),
     /// Remove what a lab left behind that was killed (root)

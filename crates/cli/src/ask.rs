@@ -1,5 +1,6 @@
 //! `weir top` and `weir explain`: questions to a running agent.
 
+pub(crate) mod observe;
 mod screen;
 
 use crate::args::Socket;
@@ -52,6 +53,7 @@ fn answer(socket: &Socket, request: &Request) -> Result<u8> {
         Reply::Top(top) => out!("{}", top_text(&top))?,
         Reply::Explain(explain) => out!("{}", explain_text(&explain))?,
         Reply::Done { message } => outln!("{message}")?,
+        Reply::Events(_) => bail!("the agent answers another question than it was asked"),
         Reply::Error { message } => bail!("{message}"),
     }
     Ok(0)

@@ -112,6 +112,10 @@ fn run(command: &Command) -> Result<u8> {
             Ok(0)
         }
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
+        Command::Observe { tenant, vms, what, history, socket } => {
+            let wanted = ask::observe::Wanted { tenant: tenant.as_deref(), vms, what };
+            ask::observe::run(socket, &wanted, *history)
+        }
         Command::Clean => commands::clean(),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Reclaim { config } => {

@@ -175,15 +175,17 @@ impl Accounts {
         self.begun.is_none_or(|begun| now.since(begun) >= WINDOW)
     }
 
-    /// Ends the present window and begins the next. Pairs that are not among `all` are over.
-    pub fn close(&mut self, now: Time, all: impl IntoIterator<Item = Standing>) {
+    /// Ends the present window and begins the next. Pairs that are not among `all` are over. Returns the windows in
+    /// which a floor was broken.
+    pub fn close(&mut self, now: Time, all: impl IntoIterator<Item = Standing>) -> Vec<Broken> {
         let begun = self.begun.replace(now);
+        let mut broken = Vec::new();
         let mut next = SortedMap::new();
         for standing in all {
             let Some(mut open) = self.open.get(&standing.pair).copied() else { continue };
             match (open.before, begun) {
                 (Some(before), Some(begun)) => {
-                    self.count_window(begun, now, &standing, &mut open, &before);
+                    broken.extend(self.count_window(begun, now, &standing, &mut open, &before));
                 }
                 _ => open.credit = GRAIN,
             }
@@ -197,6 +199,7 @@ impl Accounts {
             next.insert(standing.pair, open);
         }
         self.open = next;
+        broken
     }
 
     fn count_window(
@@ -206,7 +209,7 @@ impl Accounts {
         standing: &Standing,
         open: &mut Open,
         before: &Before,
-    ) {
+    ) -> Option<Broken> {
         // A counter that is smaller than before began anew: the window says nothing.
         let grown = |now: u64, before: u64| now.checked_sub(before);
         let (Some(left), Some(segments), Some(lost)) = (
@@ -214,7 +217,7 @@ impl Accounts {
             grown(open.segments, before.segments),
             grown(standing.lost, before.lost),
         ) else {
-            return;
+            return None;
         };
         // What was lost is told in segments: of the mean size.
         let missing =
@@ -243,20 +246,14 @@ impl Accounts {
                 tally.got += got;
             }
         }
-        if counts && !holds {
-            let cause =
-                standing.wrong.unwrap_or(if lost > 0 { Cause::Lost } else { Cause::Waited });
-            self.list(Broken {
-                id: 0,
-                pair: standing.pair,
-                from: begun,
-                until: now,
-                owed,
-                got,
-                lost,
-                cause,
-            });
+        if !counts || holds {
+            return None;
         }
+        let cause = standing.wrong.unwrap_or(if lost > 0 { Cause::Lost } else { Cause::Waited });
+        let pair = standing.pair;
+        let broken = Broken { id: 0, pair, from: begun, until: now, owed, got, lost, cause };
+        self.list(broken);
+        Some(broken)
     }
 
     /// Adds a window to the stretch that it continues, or begins one.

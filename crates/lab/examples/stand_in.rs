@@ -65,7 +65,7 @@ fn main() {
     for client in socket.incoming().flatten() {
         let counters = vec![("agent.reload_failures".into(), refused.load(Ordering::Relaxed))];
         if counters[0].1 > 0 {
-            let answer = Reply::Top(Top { counters, ..Top::default() });
+            let answer = Reply::Top(Box::new(Top { counters, ..Top::default() }));
             let text = serde_json::to_string(&answer).expect("plain data");
             let mut question = String::new();
             let _ = BufReader::new(&client).read_line(&mut question);

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// All pairs and the agent's counters.
     Top,
+    /// What happened after the event with this number.
+    Events {
+        /// The number; absent: nothing yet, only the number of the latest one.
+        after: Option<u64>,
+    },
     /// Read all files again, as SIGHUP does, and answer with the outcome.
     Reload,
     /// One pair, and why it has its rate.
@@ -25,9 +30,11 @@ pub enum Request {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reply {
     /// Answer to [`Request::Top`].
-    Top(Top),
+    Top(Box<Top>),
     /// Answer to [`Request::Explain`].
     Explain(Explain),
+    /// Answer to [`Request::Events`].
+    Events(Events),
     /// Answer to [`Request::Reload`].
     Done {
         /// Text for people.
@@ -38,6 +45,40 @@ pub enum Reply {
         /// Text for people.
         message: String,
     },
+}
+
+/// What happened at an agent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Events {
+    /// Number of the last event of the answer, or of the latest one.
+    pub last: u64,
+    /// Events that are not known any more.
+    pub lost: u64,
+    /// The first ones after the number that was asked for.
+    pub events: Vec<EventTold>,
+}
+
+/// One event.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct EventTold {
+    /// Counts up from 1 in the agent's life.
+    pub number: u64,
+    /// When, milliseconds since 1970.
+    pub at_ms: u64,
+    /// `began`, `ended`, `phase`, `limit` or `floor-broken`.
+    pub what: String,
+    /// The tenant of the VM that sends.
+    pub tenant: String,
+    /// The VM that sends.
+    pub from: String,
+    /// The VM that receives.
+    pub to: String,
+    /// A sentence without its subject.
+    pub says: String,
+    /// The pair's floor at the time of the answer, bit/s; 0: the pair is over.
+    pub floor_bps: u64,
+    /// The most that it may send, likewise.
+    pub rate_bps: u64,
 }
 
 /// State of the agent. Rates in bit/s.

@@ -40,7 +40,9 @@ impl Driver {
             sends(&summary).then_some(Standing { pair, floor, lost, wrong })
         });
         let standings: Vec<Standing> = standings.collect();
-        self.accounts.close(now, standings);
+        for broken in self.accounts.close(now, standings) {
+            self.note_broken(now, broken);
+        }
         let directory = &self.setup.host.directory;
         self.accounts.retain(|vm| directory.contains_key(&vm));
     }

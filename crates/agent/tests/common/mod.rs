@@ -353,7 +353,7 @@ pub(crate) struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         client::socket_path(&self.world.dir.join("run"), &format!("host{}", self.n))
     }
 
@@ -382,7 +382,7 @@ impl Agent<'_> {
     /// The same where it may be too busy to answer at once.
     pub(crate) fn try_top(&self) -> anyhow::Result<Top> {
         match client::ask(&self.socket(), &Request::Top)? {
-            Reply::Top(top) => Ok(top),
+            Reply::Top(top) => Ok(*top),
             other => panic!("{other:?}"),
         }
     }

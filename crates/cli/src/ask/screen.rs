@@ -261,7 +261,7 @@ fn lines(text: &str) -> Vec<String> {
 
 fn ask_top(socket: &Path) -> Result<Top> {
     match client::ask(socket, &Request::Top)? {
-        Reply::Top(top) => Ok(top),
+        Reply::Top(top) => Ok(*top),
         other => Err(refused(other)),
     }
 }

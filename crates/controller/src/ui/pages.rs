@@ -11,6 +11,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_core::rate::Phase;
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec, VmSpec};
 use weir_units::show;
@@ -330,16 +331,17 @@ pub(super) async fn vm(
 
 /// The state of a pair's law in words.
 fn why(phase: &str) -> String {
-    let text = match phase {
-        "starting" => "no congestion was seen yet: it grows from its floor",
-        "holding" => "after a loss: it stays where the cut left it",
-        "regaining" => "it returns to the rate at which it lost",
-        "probing" => "it looks for more than it ever had",
-        "decaying" => "its receiver is silent: it gives back what it borrowed",
-        "unseen" => "it does not borrow: its packets carry no numbers that a receiver sees",
-        "no-signal" => "it does not borrow: losses of its packets would not show",
-        "misdirected" => "it does not borrow: less arrives than is sent, and no loss shows",
-        other => return other.to_owned(),
+    let known = Phase::ALL.into_iter().find(|known| known.to_string() == phase);
+    let text = match (known, phase) {
+        (Some(known), _) => known.meaning(),
+        (_, "unseen") => {
+            "it does not borrow, for its packets carry no numbers that a receiver sees"
+        }
+        (_, "no-signal") => "it does not borrow, for losses of its packets would not show",
+        (_, "misdirected") => {
+            "it does not borrow, for less arrives than is sent, and no loss shows"
+        }
+        _ => return phase.to_owned(),
     };
     format!("{phase}: {text}")
 }

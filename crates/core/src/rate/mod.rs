@@ -39,6 +39,23 @@ pub enum Phase {
     Decaying,
 }
 
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Starting, Self::Holding, Self::Regaining, Self::Probing, Self::Decaying];
+
+    /// What it means for the pair, for people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Starting => "no congestion was seen yet, it grows from its floor",
+            Self::Holding => "after a loss, it stays where the cut left it",
+            Self::Regaining => "it returns to the rate at which it lost",
+            Self::Probing => "it looks for more than it had when it lost",
+            Self::Decaying => "its receiver is silent, it gives back what it borrowed",
+        }
+    }
+}
+
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

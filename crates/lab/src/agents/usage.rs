@@ -49,7 +49,7 @@ impl Agents {
 /// Asks one agent for its state.
 pub(super) fn ask(socket: &Path) -> Option<Top> {
     match put(socket, &Request::Top)? {
-        Reply::Top(top) => Some(top),
+        Reply::Top(top) => Some(*top),
         _ => None,
     }
 }
