@@ -155,6 +155,7 @@ impl Setup {
         let directory = kept.directory(file.listen).map_err(anyhow::Error::msg)?;
         file.vms = kept.vms().map_err(anyhow::Error::msg)?;
         file.tenants = kept.queues().map_err(anyhow::Error::msg)?;
+        file.mode = kept.mode.unwrap_or(file.mode);
         if let Some(home) = crate::follow::home(&file) {
             file.key_file = home.keys();
             file.directory = home.path().join("state.json");

@@ -6,7 +6,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use weir_model::agent::AgentConfig;
+use weir_model::agent::{AgentConfig, Mode};
 use weir_model::status::TenantUse;
 use weir_rpc::client::desk::{Desk, Done, Report};
 use weir_rpc::client::follow::{Facts, Follower};
@@ -69,6 +69,11 @@ impl Link {
     pub(crate) fn has_news(&self) -> bool {
         let mut rings = [0u8; 64];
         rustix::io::read(&self.bell, &mut rings).is_ok_and(|rung| rung > 0)
+    }
+
+    /// The mode that the controller wants, if it is another than the one in force.
+    pub(crate) fn other_mode(&self) -> Option<Option<Mode>> {
+        self.desk.mode().filter(|mode| *mode != self.kept.mode)
     }
 
     pub(crate) fn take(&self) -> Vec<Tenant> {

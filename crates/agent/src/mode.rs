@@ -19,6 +19,14 @@ use weir_model::status::{Reply, Request};
 /// A file that is none, or an agent that does not answer or refuses: the file is then as it was.
 pub fn set_mode(config: &Path, mode: Mode) -> Result<String> {
     let (file, text) = crate::config::read_with_text(config)?;
+    // A host that has not joined yet has no such file.
+    let said = crate::follow::home(&file).and_then(|home| home.kept().ok()?.mode);
+    if said.is_some() {
+        bail!(
+            "{}: the controller decides for this host: `weir host mode` on a machine with client.toml",
+            config.display()
+        );
+    }
     let next = with_mode(&text, mode);
     let now = toml::from_str::<AgentConfig>(&next)
         .with_context(|| format!("{}: the mode could not be written", config.display()))?;

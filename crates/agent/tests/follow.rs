@@ -265,3 +265,39 @@ fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() 
     agents.into_iter().for_each(Agent::stop);
     running.stop();
 }
+
+#[test]
+fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
+    let world = World::new();
+    let (running, [first, second]) = begin(&world);
+    let host = |mode: Option<&str>| {
+        let rate = format!("{UPLINK}Mbit");
+        let spec = json!({"switch": "tor", "rate": rate, "slots": 10, "mode": mode});
+        apply(&world, json!([object("Host", "host1", spec)]));
+    };
+    until_floor(&world, &first, 20);
+    assert!(!first.top().observing, "its file says nothing else");
+    // A canary the other way: one of two hosts.
+    host(Some("observe"));
+    until("host 1 observes", 60, || first.top().observing);
+    assert!(!second.top().observing);
+    let file = world.dir.join("host1.toml");
+    let refused = weir_agent::set_mode(&file, weir_model::agent::Mode::Enforce).unwrap_err();
+    assert!(refused.to_string().contains("weir host mode"), "{refused}");
+    // It is the same for the next agent while nobody can be asked.
+    running.stop();
+    first.stop();
+    let first = world.start(1);
+    assert!(first.top().observing);
+    let running = Controller::start(&world);
+    host(Some("enforce"));
+    until("host 1 enforces", 60, || !first.top().observing);
+    until_floor(&world, &first, 20);
+    host(None);
+    until("its file decides", 60, || {
+        weir_agent::set_mode(&file, weir_model::agent::Mode::Observe).is_ok()
+    });
+    assert!(first.top().observing);
+    [first, second].into_iter().for_each(Agent::stop);
+    running.stop();
+}

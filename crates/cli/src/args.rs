@@ -247,6 +247,19 @@ pub(crate) enum Host {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Let hosts' agents enforce floors, or only observe and say what they would do; no packet is lost
+    Mode {
+        /// What they do; `file`: what each host's own agent.toml says
+        mode: HostModeName,
+        /// Names of the hosts
+        #[arg(required_unless_present = "all")]
+        hosts: Vec<String>,
+        /// All hosts
+        #[arg(long, conflicts_with = "hosts")]
+        all: bool,
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Refuse the host's certificates from now on; its floors stay as they are
     Revoke {
         /// Name of the host
@@ -254,6 +267,17 @@ pub(crate) enum Host {
         #[command(flatten)]
         connection: Connection,
     },
+}
+
+/// What a host's agent does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum HostModeName {
+    /// Enforce floors
+    Enforce,
+    /// Change no packet
+    Observe,
+    /// As each host's file says
+    File,
 }
 
 #[derive(Debug, Args)]

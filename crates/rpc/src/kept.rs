@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use weir_model::agent::{
-    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, HoseConfig, TenantConfig, VmConfig,
-    WindowBudget, WindowClass,
+    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, HoseConfig, Mode, TenantConfig,
+    VmConfig, WindowBudget, WindowClass,
 };
 use weir_model::net::{Mac, Prefix};
 use weir_model::text::{RateText, SizeText};
@@ -29,6 +29,25 @@ pub struct Kept {
     pub number: u32,
     /// Tenants with VMs here, by name.
     pub tenants: BTreeMap<String, Tenant>,
+    /// Whether the agent enforces, if the controller said so. Else its own file does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+}
+
+/// The mode in a message.
+///
+/// # Errors
+///
+/// It is none that this version knows.
+pub fn mode(text: &str) -> Result<Option<Mode>, String> {
+    match text {
+        "" => Ok(None),
+        "enforce" => Ok(Some(Mode::Enforce)),
+        "observe" => Ok(Some(Mode::Observe)),
+        other => Err(format!(
+            "the controller asks for the mode `{other}`, which this version does not know"
+        )),
+    }
 }
 
 impl Kept {
@@ -276,7 +295,7 @@ mod tests {
     }
 
     fn kept() -> Kept {
-        let kept = Kept { host: "h0".into(), number: 4, tenants: BTreeMap::new() };
+        let kept = Kept { host: "h0".into(), number: 4, tenants: BTreeMap::new(), mode: None };
         let red = vec![vm("a", 1, "h0"), vm("b", 2, "h1")];
         let blue = vec![vm("c", 3, "h0"), vm("d", 4, "h1")];
         kept.with(&[

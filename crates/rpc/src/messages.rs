@@ -300,6 +300,9 @@ pub struct FromController {
     /// How often the host tells how floors were kept, ms; 0: never. Absent: as before, at first never.
     #[prost(uint32, optional, tag = "4")]
     pub accounts_every_ms: Option<u32>,
+    /// What the agent does with packets: `enforce` or `observe`. Empty: what its own file says. Absent: as before.
+    #[prost(string, optional, tag = "5")]
+    pub mode: Option<String>,
 }
 
 /// What one host has to know of a tenant. Without VMs: the tenant is no longer on the host.

@@ -16,6 +16,7 @@ use weir_units::Time;
 
 impl Driver {
     pub(super) fn take_orders(&mut self, now: Time) {
+        self.take_mode(now);
         let Some(link) = &self.link else { return };
         let orders = link.take();
         if orders.is_empty() {
@@ -27,6 +28,18 @@ impl Driver {
         self.look_at_keys(true);
         if let Some(link) = &self.link {
             link.answer(done);
+        }
+        self.notifier.ready(&self.status());
+    }
+
+    /// Enforces or observes, as the controller says.
+    fn take_mode(&mut self, now: Time) {
+        let Some(link) = &self.link else { return };
+        let Some(mode) = link.other_mode() else { return };
+        let next = Kept { mode, ..link.kept().clone() };
+        match self.try_state(now, next) {
+            Ok(said) => tracing::info!("took up the controller's mode: {said}"),
+            Err(error) => tracing::error!("the controller's mode is not taken up: {error:#}"),
         }
         self.notifier.ready(&self.status());
     }

@@ -1,12 +1,13 @@
 //! The controller itself, its tokens and its backups.
 
+use super::change::all as every;
 use super::{connect, done};
-use crate::args::{self, AuthorityStep, Connection, ControllerCommand, Host, Token};
+use crate::args::{self, AuthorityStep, Connection, ControllerCommand, Host, HostModeName, Token};
 use crate::log_to_stderr;
 use crate::output::{errln, outln};
 use anyhow::{Context as _, Result, bail};
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
 use std::io::{BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,6 +17,7 @@ use weir_controller::daemon::{self, Made};
 use weir_controller::roots;
 use weir_controller::tls::fingerprint;
 use weir_model::controller::ControllerConfig;
+use weir_model::objects::Kind;
 use weir_study::table::Grid;
 
 /// `weir controller`.
@@ -80,6 +82,7 @@ pub(crate) fn host(host: &Host) -> Result<u8> {
             let authority = fingerprint(&super::config(connection)?.ca)?;
             errln!("  weir agent join --token - --ca {authority}");
         }
+        Host::Mode { mode, hosts, all, connection } => set_mode(*mode, hosts, *all, connection)?,
         Host::Revoke { name, connection } => {
             let path = format!("/api/v1/hosts/{name}/revoke");
             done(&connect(connection)?.ask(Method::POST, &path, &[], "")?)?;
@@ -157,4 +160,40 @@ pub(crate) fn restore(file: &Path, config: &Path) -> Result<u8> {
     let place = settings.store.unwrap_or_else(|| settings.data_dir.display().to_string());
     outln!("{place}: {records} records; start the controller now")?;
     Ok(0)
+}
+
+/// All of the hosts or none.
+fn set_mode(
+    mode: HostModeName,
+    hosts: &[String],
+    all: bool,
+    connection: &Connection,
+) -> Result<()> {
+    let mut client = connect(connection)?;
+    let mut items = every(&mut client, Kind::Host)?;
+    let name_of = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let known: Vec<String> = items.iter().map(name_of).collect();
+    if let Some(unknown) = hosts.iter().find(|host| !known.contains(host)) {
+        bail!("there is no Host `{unknown}`: see `weir get hosts`");
+    }
+    items.retain(|item| all || hosts.contains(&name_of(item)));
+    let word = match mode {
+        HostModeName::Enforce => json!("enforce"),
+        HostModeName::Observe => json!("observe"),
+        HostModeName::File => Value::Null,
+    };
+    for item in &mut items {
+        item["spec"]["mode"] = word.clone();
+        if let Some(item) = item.as_object_mut() {
+            item.remove("status");
+        }
+    }
+    done(&client.send(Method::POST, "/api/v1/apply", &json!({ "items": items }))?)?;
+    let what = match mode {
+        HostModeName::Enforce => "enforce floors",
+        HostModeName::Observe => "only observe",
+        HostModeName::File => "do what their own agent.toml says",
+    };
+    outln!("{} of {} hosts are told to {what}", items.len(), known.len())?;
+    Ok(())
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use weir_model::objects::Kind;
+use weir_model::objects::{HostMode, Kind, Spec};
 use weir_rpc::messages::{Answer, Hello, Tenant, Used};
 use weir_wire::Keyring;
 
@@ -148,6 +148,11 @@ impl Fleet {
                         }
                         plan.reached(reached);
                     });
+                    for event in
+                        events.iter().filter(|event| event.stored.object.kind() == Kind::Host)
+                    {
+                        self.ring(event.stored.object.name());
+                    }
                     reached
                 }
                 Err(_) => {
@@ -162,6 +167,29 @@ impl Fleet {
                 return;
             }
         }
+    }
+
+    /// A host's stream looks at what has changed.
+    fn ring(&self, host: &str) {
+        let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bell) = bells.get(host) {
+            bell.notify_one();
+        }
+    }
+
+    /// The mode of a host, as messages have it.
+    pub(crate) fn mode_of(&self, host: &str) -> String {
+        let stored = self.view.get(Kind::Host, host);
+        let mode = stored.and_then(|stored| match &stored.object.spec {
+            Spec::Host(spec) => spec.mode,
+            _ => None,
+        });
+        match mode {
+            None => "",
+            Some(HostMode::Enforce) => "enforce",
+            Some(HostMode::Observe) => "observe",
+        }
+        .into()
     }
 
     /// Writes conditions and smaller records.

@@ -210,10 +210,12 @@ impl Caller {
         let gone = || Status::unavailable("the agent is gone");
         let mut every = fleet.usage_every_ms();
         let mut accounts_every = fleet.accounts_every_ms();
+        let mut mode = fleet.mode_of(host);
         let first = FromController {
             roots: authority.roots().into(),
             usage_every_ms: (every > 0).then_some(every),
             accounts_every_ms: Some(accounts_every),
+            mode: Some(mode.clone()),
             ..FromController::default()
         };
         say.send(Ok(first)).await.map_err(|_| gone())?;
@@ -244,6 +246,13 @@ impl Caller {
                     if !fleet.is_present(host, attached.id, identity.enrolment) {
                         let why = "the certificate was revoked, or the host opened another stream";
                         return Err(Status::permission_denied(why));
+                    }
+                    let now_mode = fleet.mode_of(host);
+                    if now_mode != mode {
+                        mode = now_mode;
+                        let message =
+                            FromController { mode: Some(mode.clone()), ..FromController::default() };
+                        say.send(Ok(message)).await.map_err(|_| gone())?;
                     }
                     let now_every = (fleet.usage_every_ms(), fleet.accounts_every_ms());
                     if now_every != (every, accounts_every) {

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
-    API_VERSION, AgentStatus, Budget, BudgetClass, Component, Condition, Floors, Hose, HostSpec,
-    HostState, Kind, LinkSpec, LinkState, Metadata, Network, Phase, QueueMode, QueueWish,
+    API_VERSION, AgentStatus, Budget, BudgetClass, Component, Condition, Floors, Hose, HostMode,
+    HostSpec, HostState, Kind, LinkSpec, LinkState, Metadata, Network, Phase, QueueMode, QueueWish,
     QueuesSpec, Quota, ReservationSpec, ReservedVm, Routing, Status, Strategy, Survival,
     SwitchDriver, SwitchPort, SwitchSpec, TenantQueue, TenantSpec, TopologySpec, TreeName, Truth,
     VmSpec,
@@ -59,6 +59,7 @@ fn types() -> OpenApi {
         schema::<TopologySpec>,
         schema::<Routing>,
         schema::<HostSpec>,
+        schema::<HostMode>,
         schema::<HostState>,
         schema::<LinkSpec>,
         schema::<LinkState>,

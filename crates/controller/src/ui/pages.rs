@@ -413,10 +413,11 @@ pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Acto
         }
     };
     let (hosts, _) = shared.view.all(&[Kind::Host]);
+    let observing = shared.books.observing();
     let hosts = html! {
         h2 { "Hosts" }
         table.sorted {
-            thead { tr { th { "host" } th { "switch" } th { "rate" } th { "use" } th { "state" } } }
+            thead { tr { th { "host" } th { "switch" } th { "rate" } th { "use" } th { "mode" } th { "state" } } }
             tbody {
                 @for stored in hosts.iter().take(2 * ROWS) {
                     @if let Spec::Host(spec) = &stored.object.spec {
@@ -425,6 +426,7 @@ pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Acto
                             td { (spec.switch) }
                             td { (rate(spec.rate.0.as_bps())) }
                             td { (plain(&spec.state)) }
+                            td { @if observing.iter().any(|name| name == stored.object.name()) { "observes" } @else { "enforces" } }
                             td { (state(&stored.object)) }
                         }
                     }

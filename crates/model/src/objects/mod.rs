@@ -20,8 +20,9 @@ pub use queues::{
 };
 pub use read::{FieldError, Wish, read, read_spec};
 pub use spec::{
-    Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Quota, ReservationSpec,
-    ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec, VmSpec,
+    Component, Floors, Hose, HostMode, HostSpec, HostState, LinkSpec, LinkState, Quota,
+    ReservationSpec, ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec,
+    VmSpec,
 };
 
 use crate::moment::Moment;

@@ -197,6 +197,17 @@ pub enum HostState {
     Dead,
 }
 
+/// What a host's agent does with packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum HostMode {
+    /// It enforces floors.
+    Enforce,
+    /// It counts, and says what it would do. It changes, delays or drops no packet.
+    Observe,
+}
+
 /// A machine that runs VMs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -216,6 +227,9 @@ pub struct HostSpec {
     /// What it does with VMs. Default `active`.
     #[serde(default)]
     pub state: HostState,
+    /// Whether its agent enforces floors, or only observes. Default: what the host's own `agent.toml` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<HostMode>,
     /// Address and port at which the agents of other hosts reach its agent. Default: what its agent says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "192.0.2.1:7001"))]

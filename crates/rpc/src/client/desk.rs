@@ -10,6 +10,7 @@ use crate::messages::{Accounts, Tenant, Used};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+use weir_model::agent::Mode;
 
 /// Why a state was not taken up.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +67,8 @@ struct Inner {
     /// How often it wants to hear how floors were kept, ms; 0: never.
     accounts_every_ms: u32,
     accounts: Option<Accounts>,
+    /// What the controller said of the mode; absent: nothing yet.
+    mode: Option<Option<Mode>>,
 }
 
 impl Desk {
@@ -125,6 +128,17 @@ impl Desk {
 
     pub(super) fn want_accounts(&self, every_ms: u32) {
         self.lock().accounts_every_ms = every_ms;
+    }
+
+    /// Whether the agent is to enforce, if the controller said something; inside, nothing means that the host's own
+    /// file decides.
+    pub fn mode(&self) -> Option<Option<Mode>> {
+        self.lock().mode
+    }
+
+    pub(super) fn want_mode(&self, mode: Option<Mode>) {
+        self.lock().mode = Some(mode);
+        (self.bell)();
     }
 
     /// Puts down how floors were kept; accounts that were not sent yet are replaced.

@@ -8,7 +8,7 @@ use super::{Channel, ClientError, Server, Trust, draw_key, now, take_certificate
 use crate::PROTOCOL;
 use crate::backoff::Backoff;
 use crate::home::{Home, Proof};
-use crate::kept::Kept;
+use crate::kept::{self, Kept};
 use crate::messages::{Answer, FromAgent, Hello, NETWORKS};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::sync::Arc;
@@ -173,6 +173,9 @@ impl Follower {
                         if let Some(every) = message.usage_every_ms {
                             self.desk.want_usage(every);
                         }
+                        if let Some(mode) = &message.mode {
+                            self.take_mode(mode).await;
+                        }
                         if let Some(every) = message.accounts_every_ms {
                             self.desk.want_accounts(every);
                         }
@@ -257,6 +260,22 @@ impl Follower {
             self.desk.want(tenants);
         }
         Ok(())
+    }
+
+    /// The mode is on the disk before the agent has it: a restart does the same.
+    async fn take_mode(&mut self, text: &str) {
+        let mode = match kept::mode(text) {
+            Ok(mode) => mode,
+            Err(what) => return tracing::error!("{what}: the mode stays"),
+        };
+        if mode != self.kept.mode {
+            self.kept.mode = mode;
+            while let Err(error) = self.home.keep(&self.kept) {
+                tracing::error!("{error}: trying again");
+                tokio::time::sleep(DISK).await;
+            }
+        }
+        self.desk.want_mode(mode);
     }
 
     /// Writes down what was taken up, and says what became of all.
