@@ -6,7 +6,7 @@
 CARGO := scripts/cargo
 WEIR  := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
-.PHONY: all demo build package install test test-long check swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
+.PHONY: all demo build package install test test-long check book swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
 
 all: build
 
@@ -42,13 +42,20 @@ demo: build
 test: setup-test
 	@scripts/test
 
-# What takes longer: the slowest tests, and the lab with the release build. At most 40 minutes on two CPUs.
+# What takes longer: the slowest tests, a browser, and the lab with the release build. At most 40 minutes on two CPUs.
 test-long: setup-test build
+	@scripts/setup long
 	@scripts/test-long
 
 # What needs neither root nor the lab.
 check: setup-test
 	@scripts/test --no-lab
+
+# The documents as a book: out/book/index.html. Installs mdBook into the build's folder, which takes some minutes.
+TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
+book: setup
+	@[ -x $(TOOLS)/bin/mdbook ] || $(CARGO) install mdbook --locked --version 0.4.52 --root $(TOOLS)
+	$(TOOLS)/bin/mdbook build docs
 
 # More seeds of what `make check` plays 80 of: `make swarm N=10000`. Other ones: FROM=81.
 N ?= 1000
