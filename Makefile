@@ -21,6 +21,7 @@ build: setup
 
 # The Debian package, with units, man pages and completions: dist/weir_VERSION_ARCH.deb.
 package: build
+	@scripts/setup package
 	@scripts/package
 
 # Without a package, for other systems: the binary and the units. PREFIX is where, DESTDIR before it.

@@ -1,6 +1,6 @@
 //! The controller as a process: `weir controller`, and `weir controller init` before it.
 
-use crate::accounts::Books;
+use crate::accounts::{Books, Numbers};
 use crate::agents::{Fleet, Slot};
 use crate::binding::{Binding, Common, Drivers, Real};
 use crate::clock::Clock;
@@ -399,6 +399,7 @@ pub async fn serve_with(
     let days = config.accounts_days;
     let place = folder.clone();
     let books = spawn_blocking(move || Arc::new(Books::open(&place, days))).await?;
+    metrics.add(Numbers { books: Arc::clone(&books), view: Arc::clone(&view), clock });
     let writing = tokio::spawn(Arc::clone(&books).run(clock, Arc::clone(&view)));
     let kept = (Arc::clone(&books), Arc::clone(&view));
     let shared = Shared { view, engine, metrics, clock, fleet: slot, books, authority, stopping };

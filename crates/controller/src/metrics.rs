@@ -1,9 +1,10 @@
 //! Numbers for operators, in the format of OpenMetrics.
 
+use crate::accounts::Numbers;
 use crate::store::StoreError;
 use crate::view::View;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,6 +30,8 @@ struct OfKind {
 /// What the controller counts.
 pub struct Metrics {
     registry: Mutex<Registry>,
+    /// Numbers of VMs.
+    vms: Mutex<Registry>,
     pub(crate) requests: Family<Asked, Counter>,
     pub(crate) queue_full: Counter,
     pub(crate) connections: Gauge,
@@ -49,6 +52,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
             registry: Mutex::new(Registry::with_prefix("weir_controller")),
+            vms: Mutex::new(Registry::with_prefix("weir")),
             requests: Family::default(),
             queue_full: Counter::default(),
             connections: Gauge::default(),
@@ -108,6 +112,12 @@ impl Metrics {
         );
     }
 
+    /// From now on also what a collector gathers.
+    pub(crate) fn add(&self, numbers: Numbers) {
+        let mut vms = self.vms.lock().expect("nobody panics while it is held");
+        vms.register_collector(Box::new(numbers));
+    }
+
     pub(crate) fn committed(&self, took: Duration, how: &Result<(), StoreError>) {
         self.commits.observe(took.as_secs_f64());
         if how.is_err() {
@@ -123,7 +133,11 @@ impl Metrics {
         }
         let mut text = String::new();
         let registry = self.registry.lock().expect("nobody panics while it is held");
-        encode(&mut text, &registry).expect("a string takes everything");
+        let vms = self.vms.lock().expect("nobody panics while it is held");
+        for registry in [&*registry, &*vms] {
+            encode_registry(&mut text, registry).expect("a string takes everything");
+        }
+        encode_eof(&mut text).expect("a string takes everything");
         text
     }
 }

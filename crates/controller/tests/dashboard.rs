@@ -105,6 +105,21 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
         .collect();
     assert!(names.contains(&"WeirFloorBroken") && names.contains(&"WeirVmUnenforced"), "{names:?}");
 
+    let metrics = text(&client.get("/metrics").expect("it answers"));
+    for line in [
+        "weir_vm_tested_seconds_total{tenant=\"gold\",vm=\"a\",direction=\"out\"} 20",
+        "weir_vm_held_seconds_total{tenant=\"gold\",vm=\"a\",direction=\"out\"} 10",
+        "weir_vm_transmit_bytes_total{tenant=\"gold\",vm=\"a\"} 250000000",
+        "weir_vm_receive_bytes_total{tenant=\"gold\",vm=\"b\"} 250000000",
+        "weir_vm_guarantee_bytes_per_second{tenant=\"gold\",vm=\"b\",direction=\"in\"} 25000000",
+        "weir_alerts{alert=\"WeirVmUnenforced\"} 1",
+        "weir_alerts{alert=\"WeirSwitchDrift\"} 0",
+        "weir_controller_leads 1",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line} in {metrics}");
+    }
+    assert_eq!(metrics.matches("# EOF").count(), 1);
+
     let cookie = format!("other=1; weir_token={}", controller.first.token);
     let mut browser = controller.client_of("");
     for (path, word) in [

@@ -11,10 +11,12 @@
 
 mod alerts;
 mod keep;
+mod numbers;
 mod sum;
 mod told;
 
 pub(crate) use alerts::{Alert, alerts};
+pub(crate) use numbers::Numbers;
 pub(crate) use sum::Sum;
 pub(crate) use told::{Asked, FloorTold, PairTold, Report, Series, StretchTold};
 
@@ -86,6 +88,8 @@ struct Vm {
     steps: VecDeque<(u64, [Sum; 2])>,
     bucket: Option<(u64, [Sum; 2])>,
     is_unwritten: bool,
+    /// Since this controller began.
+    total: [Sum; 2],
 }
 
 /// A stretch of time in which a floor was broken.
@@ -186,9 +190,10 @@ impl Books {
         }
         let stretches = std::mem::take(&mut inner.unwritten);
         let oldest = now.as_millis().saturating_sub(STEP * STEPS as u64);
-        inner.vms.retain(|_, vm| {
+        inner.vms.retain(|name, vm| {
             vm.steps.retain(|(at, _)| *at >= oldest);
-            vm.is_unwritten || !vm.steps.is_empty() || vm.bucket.is_some_and(|(at, _)| at >= oldest)
+            // A counter that has begun goes on while there is a VM of that name.
+            vm.is_unwritten || !vm.steps.is_empty() || view.get(Kind::Vm, name).is_some()
         });
         drop(inner);
         self.keeper().write(&rows, stretches.values(), now);
@@ -241,6 +246,7 @@ impl Inner {
                 vm.steps.pop_front();
             }
         }
+        vm.total[way].add(grown);
         vm.steps.back_mut().expect("it has one").1[way].add(grown);
         if vm.bucket.is_none_or(|(at, _)| at != bucket) {
             let mut keep = keep.lock().unwrap_or_else(PoisonError::into_inner);

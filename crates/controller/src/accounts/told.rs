@@ -257,6 +257,11 @@ impl Books {
         (sums, last.map(|sum| sum.per_second(STEP)))
     }
 
+    /// What was counted of a VM since this controller began.
+    pub(super) fn total(&self, vm: &str) -> [Sum; 2] {
+        self.lock().vms.get(vm).map(|vm| vm.total).unwrap_or_default()
+    }
+
     /// What VMs of each host send and receive now, bit/s.
     pub(crate) fn used_by_host(&self, view: &View, now: Moment) -> BTreeMap<String, [u64; 2]> {
         let mut used: BTreeMap<String, [u64; 2]> = BTreeMap::new();
