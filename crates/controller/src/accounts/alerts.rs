@@ -48,7 +48,7 @@ pub(crate) fn alerts(books: &Books, view: &View, now: Moment) -> Vec<Alert> {
         let percent = stretch.got as f64 * 100.0 / stretch.owed.max(1) as f64;
         let took = stretch.took.as_deref().unwrap_or("unknown");
         let message = format!(
-            "{} → {} has {percent:.0} % of its floor; cause: {}; most is borrowed by: {took}",
+            "{} → {} had {percent:.0} % of its floor; cause: {}; most is borrowed by: {took}",
             stretch.from, stretch.to, stretch.cause
         );
         all.push(alert("WeirFloorBroken", Kind::Vm, &stretch.from, message, Some(stretch.begin)));

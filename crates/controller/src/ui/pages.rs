@@ -524,7 +524,7 @@ pub(super) async fn alerts(State(shared): Ctx, Extension(actor): Extension<Actor
                 }
             }
             @if all.len() > ROWS { p { (all.len() - ROWS) " more" } }
-            p { "What to do is in the book, under the name of the alert: Operating, Runbook." }
+            p { "What to do about each is in the documents: Watching floors, Alerts (" code { "docs/watching.md" } ")." }
         }
     };
     shell(&actor, "Alerts", &live("alerts", 2, &content))
