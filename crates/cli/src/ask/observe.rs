@@ -89,7 +89,7 @@ mod tests {
             floor_bps: 20_000_000,
             rate_bps: 31_900_000,
         };
-        let said = "2026-11-25T07:46:35Z  a → b  goes from holding to regaining (floor 20.0 Mb/s, may send 31.9 Mb/s)";
+        let said = "2026-11-25T07:46:35.000Z  a → b  goes from holding to regaining (floor 20.0 Mb/s, may send 31.9 Mb/s)";
         assert_eq!(line(&event), said);
         let has = |tenant: Option<&str>, vms: &[&str], what: &[&str]| {
             let [vms, what] =
