@@ -53,10 +53,8 @@ check: setup-test
 	@scripts/test --no-lab
 
 # The documents as a book: out/book/index.html. Installs mdBook into the build's folder, which takes some minutes.
-TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
-book: setup
-	@[ -x $(TOOLS)/bin/mdbook ] || $(CARGO) install mdbook --locked --version 0.4.52 --root $(TOOLS)
-	$(TOOLS)/bin/mdbook build docs
+book: build
+	@scripts/book
 
 # More seeds of what `make check` plays 80 of: `make swarm N=10000`. Other ones: FROM=81.
 N ?= 1000

@@ -281,6 +281,10 @@ fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     host(Some("observe"));
     until("host 1 observes", 60, || first.top().observing);
     assert!(!second.top().observing);
+    // A document that does not name the mode does not change it.
+    host(None);
+    let told = ask(&world, Method::GET, "hosts/host1", &Value::Null);
+    assert_eq!(told["spec"]["mode"], "observe");
     let file = world.dir.join("host1.toml");
     let refused = weir_agent::set_mode(&file, weir_model::agent::Mode::Enforce).unwrap_err();
     assert!(refused.to_string().contains("weir host mode"), "{refused}");
@@ -293,7 +297,7 @@ fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     host(Some("enforce"));
     until("host 1 enforces", 60, || !first.top().observing);
     until_floor(&world, &first, 20);
-    host(None);
+    host(Some("file"));
     until("its file decides", 60, || {
         weir_agent::set_mode(&file, weir_model::agent::Mode::Observe).is_ok()
     });

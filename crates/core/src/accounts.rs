@@ -170,6 +170,13 @@ impl Accounts {
         }
     }
 
+    /// Nothing is enforced now, so no floor is put to the test: the present window ends without a word, and pairs begin
+    /// anew.
+    pub fn rest(&mut self) {
+        self.open.clear();
+        self.begun = None;
+    }
+
     /// Whether the present window is over.
     pub fn is_due(&self, now: Time) -> bool {
         self.begun.is_none_or(|begun| now.since(begun) >= WINDOW)
@@ -407,6 +414,22 @@ mod tests {
         let none = Standing { pair: PAIR, floor: Rate::ZERO, lost: 0, wrong: None };
         world.accounts.close(world.at + WINDOW, [none]);
         world.accounts.close(world.at + WINDOW * 2, [none]);
+        assert!(world.broken().is_empty());
+    }
+
+    #[test]
+    fn while_nothing_is_enforced_no_floor_is_tested_and_what_was_lost_then_is_forgotten() {
+        let mut world = World::default();
+        world.window(1000, 50, 0);
+        for _ in 0..3 {
+            world.window(10, 50, 900);
+            world.accounts.rest();
+        }
+        world.window(1000, 50, 500);
+        world.window(1000, 50, 0);
+        assert_eq!(world.out().windows, 0, "the first whole window is where both ends learn");
+        world.window(1000, 50, 0);
+        assert_eq!((world.out().windows, world.out().held), (1, 1));
         assert!(world.broken().is_empty());
     }
 

@@ -180,7 +180,7 @@ fn set_mode(
     let word = match mode {
         HostModeName::Enforce => json!("enforce"),
         HostModeName::Observe => json!("observe"),
-        HostModeName::File => Value::Null,
+        HostModeName::File => json!("file"),
     };
     for item in &mut items {
         item["spec"]["mode"] = word.clone();

@@ -185,7 +185,7 @@ impl Fleet {
             _ => None,
         });
         match mode {
-            None => "",
+            None | Some(HostMode::File) => "",
             Some(HostMode::Enforce) => "enforce",
             Some(HostMode::Observe) => "observe",
         }

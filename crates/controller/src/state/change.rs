@@ -8,8 +8,19 @@ use crate::problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::moment::Moment;
 use weir_model::objects::{
-    Condition, Kind, Metadata, Object, Spec, Status, TenantSpec, Truth, VmSpec, Wish,
+    Condition, HostSpec, Kind, Metadata, Object, Spec, Status, TenantSpec, Truth, VmSpec, Wish,
 };
+
+/// A Host without a mode, with the mode that it has: who applies a file does not mean to end floors.
+fn with_mode(wish: &Wish, old: Option<&Stored>) -> Option<Wish> {
+    let (Spec::Host(wanted), Some(Spec::Host(old))) = (&wish.spec, old.map(|old| &old.object.spec))
+    else {
+        return None;
+    };
+    let mode = old.mode.filter(|_| wanted.mode.is_none())?;
+    let spec = Spec::Host(HostSpec { mode: Some(mode), ..wanted.clone() });
+    Some(Wish { spec, ..wish.clone() })
+}
 
 impl State {
     pub(super) fn act(&mut self, now: Moment, request: &Request) -> Result<Draft, Problem> {
@@ -78,6 +89,8 @@ impl State {
     ) -> Result<(Kind, String, bool), Problem> {
         let (kind, name) = (wish.spec.kind(), wish.metadata.name.clone());
         let old = self.get(kind, &name).cloned();
+        let whole = with_mode(wish, old.as_deref());
+        let wish = whole.as_ref().unwrap_or(wish);
         if kind == Kind::Vm {
             self.put_vms(now, actor, &[wish], mode, seen).map_err(|(_, problem)| problem)?;
             return Ok((kind, name, old.is_none()));

@@ -206,6 +206,8 @@ pub enum HostMode {
     Enforce,
     /// It counts, and says what it would do. It changes, delays or drops no packet.
     Observe,
+    /// What its own `agent.toml` says.
+    File,
 }
 
 /// A machine that runs VMs.
@@ -227,7 +229,8 @@ pub struct HostSpec {
     /// What it does with VMs. Default `active`.
     #[serde(default)]
     pub state: HostState,
-    /// Whether its agent enforces floors, or only observes. Default: what the host's own `agent.toml` says.
+    /// Whether its agent enforces floors, or only observes. Left out it stays as it was, for a new host `file`: floors
+    /// do not end because a document does not name them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<HostMode>,
     /// Address and port at which the agents of other hosts reach its agent. Default: what its agent says.
