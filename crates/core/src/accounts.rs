@@ -20,8 +20,8 @@ use weir_units::{Bytes, PairId, Rate, SortedMap, Span, Time, VmId};
 pub const WINDOW: Span = Span::from_secs(1);
 /// A window is kept if so much of what is owed arrived, in percent. The same bound as everywhere.
 pub const HELD_PERCENT: u64 = 95;
-/// Looks at a queue of which it had to be busy, in percent. Lower: pairs count that only pause. Higher: TCP, whose
-/// queue runs empty for moments, does not count.
+/// Looks at a queue of which it had to be busy, in percent. Lower: pairs count that only pause. Higher: TCP does not count,
+/// for its queue runs empty for moments.
 const BUSY_PERCENT: u64 = 90;
 /// Fewer looks in a window say nothing.
 const LOOKS_LEAST: u64 = 3;
