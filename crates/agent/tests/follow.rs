@@ -288,7 +288,7 @@ fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     let file = world.dir.join("host1.toml");
     let refused = weir_agent::set_mode(&file, weir_model::agent::Mode::Enforce).unwrap_err();
     assert!(refused.to_string().contains("weir host mode"), "{refused}");
-    // It is the same for the next agent while nobody can be asked.
+    // It is the same for the next agent while the controller is away.
     running.stop();
     first.stop();
     let first = world.start(1);

@@ -4,8 +4,8 @@
 //!           little may want little: only a pair that wants more can show that a floor is broken.
 //! Approach  Time is cut into windows of a second. A pair *wants more* in a window if octets of it waited in nine of ten
 //!           looks at its queue, or if the network lost one in a hundred of its segments: what a pair sends within its
-//!           floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends agreed on, and what
-//!           arrived is compared with that.
+//!           floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends
+//!           agreed on, and what arrived is compared with that.
 //! Promises  Pure. Memory in proportion to the pairs and VMs that it is told of, and [`LISTED`] stretches.
 //! Not here  Whether the agreed floor is the promised one: see [`crate::partition`]. Which neighbour took the
 //!           bandwidth: only a controller sees all hosts.

@@ -164,17 +164,6 @@ const fn ms(at: Time) -> u64 {
     at.as_nanos() / 1_000_000
 }
 
-/// A cause, as programs know it.
-const fn word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Overbooked => "Overbooked",
-        Cause::Unenforced => "Unenforced",
-        Cause::LongPath => "LongPath",
-        Cause::Lost => "Lost",
-        Cause::Waited => "Waited",
-    }
-}
-
 fn told_broken(broken: &Broken, names: impl Fn(PairId) -> (String, String)) -> BrokenFloor {
     let (from, to) = names(broken.pair);
     BrokenFloor {
@@ -186,6 +175,7 @@ fn told_broken(broken: &Broken, names: impl Fn(PairId) -> (String, String)) -> B
         owed: broken.owed.get(),
         got: broken.got.get(),
         lost: broken.lost,
-        cause: word(broken.cause).into(),
+        // Its name is the word for programs.
+        cause: format!("{:?}", broken.cause),
     }
 }

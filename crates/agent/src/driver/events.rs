@@ -1,8 +1,8 @@
-//! What changed in the machine: in the log, among the reasons of a pair, and for those who ask what happened.
+//! What changed in the machine: in the log, among the reasons of a pair, and for questions about what happened.
 //!
 //! Promises  A line of the log for each event, at level debug. The last change of the law of every pair that sends from
 //!           here is remembered until the pair is over. Of all events the latest [`KEPT`] are kept, as the machine told
-//!           them: words are made for those who ask.
+//!           them: words are made when a question comes.
 //! Not here  What is an event: see `weir_core::host::Event`. Its sentence: `weir_core::mechanism::explain`.
 
 use super::Driver;

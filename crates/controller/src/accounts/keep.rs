@@ -15,6 +15,8 @@ const FILE: &str = "accounts.redb";
 /// Memory for pages of the file.
 const CACHE: usize = 16 << 20;
 const DAY: u64 = 86_400_000;
+/// What two reports of a host may differ by in when a stretch began, ms: messages that wait, and calendars that are set.
+const CLOCKS: u64 = 60_000;
 
 /// One error for people.
 type Trouble = Box<redb::Error>;
@@ -132,13 +134,20 @@ impl Keep {
     ) -> Vec<Stretch> {
         let mut all = Vec::new();
         for day in from / DAY..=until / DAY {
-            let read = self.stretches_of(from, until, day).unwrap_or_default();
+            let read = self.stretches_of(from, until, day, None).unwrap_or_default();
             all.extend(read.into_iter().filter(&wanted));
         }
         all
     }
 
-    fn stretches_of(&self, from: u64, until: u64, day: u64) -> Result<Vec<Stretch>, Trouble> {
+    /// Those of a day; of one host and number, if they are given.
+    fn stretches_of(
+        &self,
+        from: u64,
+        until: u64,
+        day: u64,
+        of: Option<(&str, u64)>,
+    ) -> Result<Vec<Stretch>, Trouble> {
         let Some(database) = &self.database else { return Ok(Vec::new()) };
         let transaction = database.begin_read().map_err(trouble)?;
         let table = match transaction.open_table(stretches(&names(day).1)) {
@@ -148,10 +157,25 @@ impl Keep {
         };
         let mut all = Vec::new();
         for row in table.range((from, "", 0)..(until + 1, "", 0)).map_err(trouble)? {
-            let (_, value) = row.map_err(trouble)?;
+            let (key, value) = row.map_err(trouble)?;
+            let (_, host, id) = key.value();
+            if of.is_some_and(|of| of != (host, id)) {
+                continue;
+            }
             all.extend(serde_json::from_slice::<Stretch>(value.value()));
         }
         Ok(all)
+    }
+
+    /// The same stretch, as it was kept before. Its beginning follows from two clocks, so it may differ by moments.
+    pub(super) fn stretch_like(&self, told: &Stretch) -> Option<Stretch> {
+        let begin = told.begin.as_millis();
+        let (from, until) = (begin.saturating_sub(CLOCKS), begin + CLOCKS);
+        let of = Some((told.host.as_str(), told.id));
+        let days = from / DAY..=until / DAY;
+        let mut all =
+            days.flat_map(|day| self.stretches_of(from, until, day, of).unwrap_or_default());
+        all.find(|kept| kept.life == told.life)
     }
 
     /// Writes rows and stretches, and drops days that are too old.

@@ -80,6 +80,8 @@ struct Host {
     troubles: Vec<Trouble>,
     /// What tenants borrow toward a host, bit/s.
     borrowed: BTreeMap<(String, String), u64>,
+    /// The stretches that it told, by number, as they are kept.
+    stretches: BTreeMap<u64, Stretch>,
 }
 
 /// A VM's sums.
@@ -153,7 +155,7 @@ impl Books {
         for floor in &said.floors {
             let key = (floor.vm.clone(), if floor.out { OUT } else { IN });
             let sum = sum_of(floor);
-            // An agent that was not known counted for nobody so far.
+            // What an agent counted before it was known is lost.
             if let Some(before) = &before {
                 let grown = sum.since(before.counted.get(&key).copied().unwrap_or_default());
                 inner.add(&key.0, key.1, grown, now, &self.keep);
@@ -161,14 +163,22 @@ impl Books {
             counted.insert(key, sum);
         }
         let Accounts { life, at_ms, observing, pairs, troubles, broken, .. } = said;
-        let told = Host { life, heard: now, observing, counted, pairs, troubles, borrowed };
-        inner.hosts.insert(host.into(), told);
+        let is_first = before.is_none();
+        let mut known = before.map(|before| before.stretches).unwrap_or_default();
+        let mut stretches = BTreeMap::new();
         for one in broken {
             let Some(place) = place(&one.from) else { continue };
+            let id = one.id;
             let to = place_of(view, &one.to).map(|to| to.host);
             let stretch = inner.stretch(host, life, at_ms, one, place, to, now);
-            inner.list(stretch);
+            // Before its first message to this controller, a former one may have kept it.
+            let kept = || is_first.then(|| self.keeper().stretch_like(&stretch)).flatten();
+            let former = known.remove(&id).or_else(kept);
+            stretches.insert(id, inner.list(stretch, former));
         }
+        let told =
+            Host { life, heard: now, observing, counted, pairs, troubles, borrowed, stretches };
+        inner.hosts.insert(host.into(), told);
     }
 
     /// The host's stream ended: what its pairs do is not known.
@@ -208,7 +218,7 @@ impl Books {
         }
     }
 
-    // Nobody panics while they are held.
+    // Nothing panics while they are held.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -307,25 +317,24 @@ impl Inner {
         Some(most.0.to_owned())
     }
 
-    /// A stretch that is known grows; what took the bandwidth is what did when it began.
-    fn list(&mut self, mut stretch: Stretch) {
-        let key = (stretch.host.clone(), stretch.life, stretch.id);
-        let is_same = |b: &&mut Stretch| b.host == key.0 && b.life == key.1 && b.id == key.2;
-        match self.broken.iter_mut().rev().find(is_same) {
-            Some(known) if known.owed == stretch.owed => return,
-            Some(known) => {
-                stretch.took = known.took.take().or(stretch.took);
-                stretch.begin = known.begin;
-                *known = stretch.clone();
+    /// A stretch that is known grows: its beginning and what took the bandwidth stay. Returns it as it is kept.
+    fn list(&mut self, mut stretch: Stretch, former: Option<Stretch>) -> Stretch {
+        let has_grown = former.as_ref().is_none_or(|former| former.owed != stretch.owed);
+        if let Some(former) = former {
+            if !has_grown {
+                return former;
             }
-            None => {
-                self.broken.push_back(stretch.clone());
-                if self.broken.len() > LISTED {
-                    self.broken.pop_front();
-                }
-            }
+            stretch.took = former.took.or(stretch.took);
+            stretch.begin = former.begin;
         }
-        self.unwritten.insert(key, stretch);
+        let key = (stretch.host.clone(), stretch.life, stretch.id);
+        self.broken.retain(|b| b.host != key.0 || b.life != key.1 || b.id != key.2);
+        self.broken.push_back(stretch.clone());
+        if self.broken.len() > LISTED {
+            self.broken.pop_front();
+        }
+        self.unwritten.insert(key, stretch.clone());
+        stretch
     }
 }
 

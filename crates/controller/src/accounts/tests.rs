@@ -198,8 +198,45 @@ fn a_stretch_grows_and_says_which_tenant_borrowed_most_where_it_was_broken() {
     assert!(now(120).iter().any(|alert| alert.name == "WeirHostSilent" && alert.object == "h0"));
     books.write(at(21), &view);
     drop(books);
-    let told = report(&Books::open(&folder.0, 30), &view, at(20)).broken;
-    assert_eq!((told.len(), told[0].took.as_str()), (1, "blue"), "from the disk");
+    // The next controller hears of it once more, by a clock that is another by moments, and it is one still.
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", with(15_007, broken(10_000, 300)), at(16), &view);
+    books.write(at(22), &view);
+    books.take("h0", with(16_507, broken(11_000, 400)), at(18), &view);
+    books.write(at(23), &view);
+    let told = report(&books, &view, at(30)).broken;
+    assert_eq!((told.len(), told[0].owed, told[0].took.as_str()), (1, 400, "blue"));
+}
+
+#[test]
+fn stretches_of_many_hosts_are_kept_once_though_they_are_told_again_and_again() {
+    let (folder, view) = (Folder::new("many"), view());
+    let books = Books::open(&folder.0, 30);
+    let one = |id: u64| BrokenFloor {
+        id,
+        from: "a".into(),
+        to: "b".into(),
+        from_ms: 1000 * id,
+        until_ms: 1000 * id + 1000,
+        owed: 100,
+        ..BrokenFloor::default()
+    };
+    // More than are in memory.
+    for second in 200..203 {
+        for host in 0..10 {
+            let said = Accounts {
+                life: 1,
+                // Each message takes another time.
+                at_ms: 1000 * second + 7 * second % 13,
+                broken: (1..=128).map(one).collect(),
+                ..Accounts::default()
+            };
+            books.take(&format!("host{host}"), said, at(second), &view);
+        }
+        books.write(at(second), &view);
+    }
+    let all = books.keeper().stretches(0, at(1000).as_millis(), |_| true);
+    assert_eq!(all.len(), 1280);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_core::accounts::Cause;
 use weir_core::rate::Phase;
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec, VmSpec};
@@ -253,15 +254,9 @@ fn broken(report: &Report) -> Markup {
 }
 
 /// A cause in words.
-fn cause(word: &str) -> &str {
-    match word {
-        "Overbooked" => "the host promises more than its uplink holds",
-        "Unenforced" => "the VM is not enforced",
-        "LongPath" => "the path is longer than floors are promised for",
-        "Lost" => "the network lost packets",
-        "Waited" => "packets waited on the sending host",
-        other => other,
-    }
+fn cause(word: &str) -> String {
+    serde_json::from_value::<Cause>(word.into())
+        .map_or_else(|_| word.into(), |cause| cause.to_string())
 }
 
 /// `GET /ui/vms/{name}`.
