@@ -274,6 +274,11 @@ impl Fleet {
         }
     }
 
+    /// A host says whether it only observes.
+    pub(crate) fn says_mode(&self, host: &str, observes: bool) {
+        self.with(|plan| plan.says_mode(host, observes));
+    }
+
     pub(crate) fn answered(&self, host: &str, id: u64, answers: &[Answer]) {
         let now = self.clock.now();
         self.with(|plan| {

@@ -120,6 +120,8 @@ struct HostRow {
     was_seen: bool,
     /// Its agent knows all of a VM's `spec.network`.
     knows_networks: bool,
+    /// Its agent said last that it only observes.
+    observes: bool,
     /// Code points that its agent can tag with, as it said last. None: it does not tag.
     code_points: BTreeSet<u8>,
     /// By tenant: the version of the queue's order that the host has in force.
@@ -314,6 +316,7 @@ impl Plan {
             told_silent: false,
             was_seen: false,
             knows_networks: true,
+            observes: false,
             code_points: BTreeSet::new(),
             queues: BTreeMap::new(),
         });
@@ -546,6 +549,7 @@ impl Plan {
         for tenant in unknown {
             self.holds(host, &tenant, &BTreeMap::new());
         }
+        self.leave_unanswered(host);
         let row = self.hosts.get_mut(host).expect("it was checked");
         row.stream = Some(Stream {
             id,
@@ -618,11 +622,14 @@ impl Plan {
 
     /// A stream ended.
     pub(crate) fn detach(&mut self, host: &str, id: u64, now: Moment) {
-        let Some(row) = self.hosts.get_mut(host) else { return };
-        if row.stream.as_ref().is_some_and(|stream| stream.id == id) {
-            row.stream = None;
-            row.silent_since = now;
+        let is_it = |row: &&HostRow| row.stream.as_ref().is_some_and(|stream| stream.id == id);
+        if self.hosts.get(host).filter(is_it).is_none() {
+            return;
         }
+        self.leave_unanswered(host);
+        let row = self.hosts.get_mut(host).expect("it was found");
+        row.stream = None;
+        row.silent_since = now;
     }
 
     /// What time asks for.

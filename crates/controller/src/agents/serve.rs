@@ -231,7 +231,14 @@ impl Caller {
                             fleet.used(host, message.used_at_ms, &message.used);
                         }
                         if let Some(accounts) = message.accounts {
-                            self.shared.books.take(host, accounts, clock.now(), &self.shared.view);
+                            fleet.says_mode(host, accounts.observing);
+                            let (shared, name) = (Arc::clone(&self.shared), host.clone());
+                            // It may read the disk.
+                            let take = move || {
+                                let now = shared.clock.now();
+                                shared.books.take(&name, accounts, now, &shared.view);
+                            };
+                            drop(tokio::task::spawn_blocking(take).await);
                         }
                         if !message.answers.is_empty() {
                             fleet.answered(host, attached.id, &message.answers);

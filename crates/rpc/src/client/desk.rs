@@ -7,7 +7,7 @@
 //! Promises  At most one state per tenant waits in each direction.
 
 use crate::messages::{Accounts, Tenant, Used};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use weir_model::agent::Mode;
@@ -23,6 +23,15 @@ pub struct Refusal {
 
 /// What became of a tenant's state.
 pub type Done = (Tenant, Result<(), Refusal>);
+
+/// What became of a tenant's states since it was last asked.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// The last one.
+    pub(super) last: Done,
+    /// The one that is in force, if that is a newer one than before: it may not be the last one.
+    pub(super) taken: Option<Tenant>,
+}
 
 /// What tenants used of the network card.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -59,7 +68,9 @@ pub struct Desk {
 #[derive(Default)]
 struct Inner {
     wanted: BTreeMap<String, Tenant>,
-    done: BTreeMap<String, Done>,
+    /// Tenants whose states the loop has and has not answered for.
+    in_hand: BTreeSet<String>,
+    done: BTreeMap<String, Outcome>,
     standing: Standing,
     /// How often the controller wants to hear what tenants use, ms; 0: never.
     usage_every_ms: u32,
@@ -88,18 +99,35 @@ impl Desk {
 
     /// Takes what is wanted.
     pub fn take(&self) -> Vec<Tenant> {
-        std::mem::take(&mut self.lock().wanted).into_values().collect()
+        let mut inner = self.lock();
+        let taken = std::mem::take(&mut inner.wanted);
+        inner.in_hand.extend(taken.keys().cloned());
+        taken.into_values().collect()
     }
 
     /// Puts down what became of it.
     pub fn answer(&self, done: impl IntoIterator<Item = Done>) {
-        let done = done.into_iter().map(|done| (done.0.name.clone(), done));
-        self.lock().done.extend(done);
+        let mut inner = self.lock();
+        for last in done {
+            let name = last.0.name.clone();
+            inner.in_hand.remove(&name);
+            let before = inner.done.remove(&name).and_then(|before| before.taken);
+            let taken = if last.1.is_ok() { Some(last.0.clone()) } else { before };
+            inner.done.insert(name, Outcome { last, taken });
+        }
+        drop(inner);
         self.answered.notify_one();
     }
 
-    pub(super) fn answers(&self) -> Vec<Done> {
+    pub(super) fn answers(&self) -> Vec<Outcome> {
         std::mem::take(&mut self.lock().done).into_values().collect()
+    }
+
+    /// Tenants of which it is open what is in force: their states wait, are in hand, or were not written down.
+    pub(super) fn open(&self) -> BTreeSet<String> {
+        let inner = self.lock();
+        let names = inner.wanted.keys().chain(&inner.in_hand).chain(inner.done.keys());
+        names.cloned().collect()
     }
 
     /// How often the controller wants to hear what tenants use, ms; 0: never.
@@ -187,8 +215,26 @@ mod tests {
         assert_eq!(taken, [("blue".into(), 1), ("red".into(), 2)]);
         assert!(desk.take().is_empty());
         assert_eq!(rung.load(Ordering::Relaxed), 2);
+        assert_eq!(desk.open().len(), 2, "both are in hand");
         desk.answer([(state("red", 2), Ok(()))]);
+        assert_eq!(desk.open().len(), 2, "and one is not written down");
         assert_eq!(desk.answers().len(), 1);
         assert!(desk.answers().is_empty());
+        assert_eq!(desk.open(), BTreeSet::from(["blue".to_owned()]));
+    }
+
+    #[test]
+    fn what_was_taken_up_is_known_also_if_the_next_state_is_refused() {
+        let desk = Desk::new(|| {});
+        let state = |version| Tenant { name: "red".into(), version, ..Tenant::default() };
+        let refusal = || Refusal { reason: "No".into(), message: String::new() };
+        desk.answer([(state(1), Ok(()))]);
+        desk.answer([(state(2), Err(refusal()))]);
+        desk.answer([(state(3), Err(refusal()))]);
+        let answers = desk.answers();
+        let [Outcome { last, taken }] = &answers[..] else { panic!("one tenant") };
+        assert_eq!((last.0.version, taken.as_ref().map(|taken| taken.version)), (3, Some(1)));
+        desk.answer([(state(4), Err(refusal()))]);
+        assert!(desk.answers()[0].taken.is_none(), "it was said before");
     }
 }

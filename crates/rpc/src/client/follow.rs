@@ -3,13 +3,13 @@
 //! Promises  What was acknowledged is on the host's disk. Nothing is taken on a certificate that has
 //!           ended. Waits are spread, see [`backoff`](crate::backoff).
 
-use super::desk::{Desk, Refusal, Report};
+use super::desk::{Desk, Outcome, Refusal, Report};
 use super::{Channel, ClientError, Server, Trust, draw_key, now, take_certificate, tls};
 use crate::PROTOCOL;
 use crate::backoff::Backoff;
 use crate::home::{Home, Proof};
 use crate::kept::{self, Kept};
-use crate::messages::{Answer, FromAgent, Hello, NETWORKS};
+use crate::messages::{Answer, FromAgent, Hello, Known, NETWORKS};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,11 +246,24 @@ impl Follower {
             program: self.facts.program.clone(),
             rate: self.facts.rate,
             control: self.facts.control.clone(),
-            known: self.kept.known(),
+            known: self.known(),
             features: vec![NETWORKS.into()],
             code_points: self.facts.code_points.iter().copied().map(u32::from).collect(),
             own_out: Some(self.facts.own_out),
         }
+    }
+
+    /// What is in force, by what is written down. A tenant of which a former stream's state is still open has no
+    /// digest: it is told anew, and its floors are not counted as those on the disk.
+    fn known(&self) -> Vec<Known> {
+        let mut known = self.kept.known();
+        for tenant in self.desk.open() {
+            match known.iter_mut().find(|one| one.tenant == tenant) {
+                Some(one) => one.digest = 0,
+                None => known.push(Known { tenant, ..Known::default() }),
+            }
+        }
+        known
     }
 
     /// Passes on what is wanted. The keys are on the disk before, because the loop reads them there.
@@ -281,7 +294,7 @@ impl Follower {
     /// Writes down what was taken up, and says what became of all.
     async fn keep(&mut self) -> Vec<Answer> {
         let done = self.desk.answers();
-        let taken = done.iter().filter(|(_, result)| result.is_ok()).map(|(tenant, _)| tenant);
+        let taken = done.iter().filter_map(|outcome| outcome.taken.as_ref());
         let next = self.kept.with(taken);
         if next != self.kept {
             // What is in force and not on the disk is not acknowledged.
@@ -292,7 +305,9 @@ impl Follower {
             self.kept = next;
         }
         done.into_iter()
-            .map(|(tenant, result)| answer(tenant.name, tenant.version, result))
+            .map(|Outcome { last: (tenant, result), .. }| {
+                answer(tenant.name, tenant.version, result)
+            })
             .collect()
     }
 

@@ -53,6 +53,20 @@ impl Plan {
         self.unrecorded.extend(writes.into_iter().map(|write| write.key));
     }
 
+    /// The stream of a host ends. What it was sent and has not answered may be in force: a refusal of what comes
+    /// later leaves it there.
+    pub(super) fn leave_unanswered(&mut self, host: &str) {
+        let stream = self.hosts.get(host).and_then(|row| row.stream.as_ref());
+        let sent = stream.into_iter().flat_map(|stream| stream.sent.values());
+        let vms: Vec<String> = sent.flat_map(|sent| sent.vms.keys().cloned()).collect();
+        let Some(all) = self.may.get_mut(host) else { return };
+        for vm in vms {
+            if let Some(may) = all.get_mut(&vm) {
+                may.acknowledged = may.most.clone();
+            }
+        }
+    }
+
     /// A host has exactly these floors for a tenant.
     pub(super) fn holds(&mut self, host: &str, tenant: &str, has: &BTreeMap<String, Floors>) {
         let all = self.may.entry(host.into()).or_default();

@@ -138,6 +138,11 @@ impl Plan {
         let is_sent = |sent: &Sent| sent.version == answer.version;
         if !stream.sent.get(&answer.tenant).is_some_and(is_sent) {
             tracing::debug!("host {host} answers for what it was not sent: {}", answer.tenant);
+            // It may have taken up what a former stream sent: it is told again what is wanted.
+            if answer.applied && !stream.sent.contains_key(&answer.tenant) {
+                stream.dirty.insert(answer.tenant.clone());
+                self.woken.insert(host.into());
+            }
             return;
         }
         let sent = stream.sent.remove(&answer.tenant).expect("it was found");

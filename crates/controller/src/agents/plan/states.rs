@@ -77,8 +77,34 @@ impl Plan {
         }
     }
 
-    /// A host enforces what it was sent of a VM.
+    /// A host says whether it only observes. Of what it has not answered yet it is told with the answer.
+    pub(crate) fn says_mode(&mut self, host: &str, observes: bool) {
+        let Some(row) = self.hosts.get_mut(host) else { return };
+        if std::mem::replace(&mut row.observes, observes) == observes {
+            return;
+        }
+        let Some(stream) = &row.stream else { return };
+        let is_open = |tenant: &&String| {
+            stream.dirty.contains(*tenant)
+                || stream.sent.contains_key(*tenant)
+                || stream.waiting.contains(*tenant)
+                || stream.refused.contains_key(*tenant)
+        };
+        let answered: Vec<String> = row.tenants.keys().filter(|t| !is_open(t)).cloned().collect();
+        for tenant in answered {
+            self.tell_applied(host, &tenant);
+        }
+    }
+
+    /// A host has what it was sent of a VM, and enforces it unless it only observes.
     pub(super) fn tell_in_force(&mut self, host: &str, vm: &str, generation: u64) {
+        if self.hosts.get(host).is_some_and(|row| row.observes) {
+            let message = format!(
+                "host `{host}` only observes: it has the floors, and does not enforce them; `weir host \
+                 mode enforce {host}` begins"
+            );
+            return self.observe_vm(vm, generation, Truth::False, "Observing", message);
+        }
         let network = self.vms.get(vm).and_then(|row| row.spec.network.as_ref());
         let is_extended = network.is_some_and(Network::is_extended);
         if !is_extended || self.hosts.get(host).is_some_and(|row| row.knows_networks) {

@@ -14,6 +14,8 @@ struct World {
     plan: Plan,
     /// Host → its stream, and the states that it has in force.
     hosts: BTreeMap<String, (u64, BTreeMap<String, Tenant>)>,
+    /// Tenants of which hosts do not know yet what is in force.
+    open: BTreeSet<String>,
 }
 
 fn object(kind: &str, name: &str, spec: Value) -> Value {
@@ -33,7 +35,8 @@ impl World {
     fn new() -> Self {
         let ring: Keyring = "1 000102030405060708090a0b0c0d0e0f\n".parse().expect("a key");
         let plan = Plan::new(ring, &[], Vec::new(), 0, NOW).expect("empty");
-        let mut world = Self { state: State::new(Limits::default()), plan, hosts: BTreeMap::new() };
+        let (state, hosts) = (State::new(Limits::default()), BTreeMap::new());
+        let mut world = Self { state, plan, hosts, open: BTreeSet::new() };
         let mut all: Vec<Value> = (0..3)
             .map(|n| {
                 let control = format!("192.0.2.{}:7001", n + 1);
@@ -90,7 +93,7 @@ impl World {
         let known = has.values().map(|tenant| Known {
             tenant: tenant.name.clone(),
             version: tenant.version,
-            digest: tenant.digest(),
+            digest: if self.open.contains(&tenant.name) { 0 } else { tenant.digest() },
             ..Known::default()
         });
         let features = features.iter().map(|feature| (*feature).to_owned()).collect();
@@ -750,6 +753,109 @@ fn settings_of_a_vms_network_reach_agents_that_know_them_and_others_keep_the_flo
     world.converge(&["h0", "h1"]);
     assert_eq!(world.applied("b").1, "InForce");
     assert_eq!(of(&world, "h1", "b").prefixes, ["0.0.0.0/0"]);
+}
+
+/// A tenant with a VM on each of two hosts, and another one.
+fn two_tenants(red: u64, blue: u64) -> Vec<Value> {
+    vec![
+        vm("a", "red", "h0", red),
+        vm("c", "red", "h1", red),
+        vm("b", "blue", "h1", blue),
+        vm("d", "blue", "h0", blue),
+    ]
+}
+
+/// Host h0 is told of 600 Mbit/s for a VM that has 100, and its stream breaks before it answers. What was sent.
+fn raise_without_an_answer(world: &mut World) -> Vec<Tenant> {
+    ["h0", "h1"].iter().for_each(|host| world.connect(host));
+    world.apply(two_tenants(100, 10));
+    world.converge(&["h0", "h1"]);
+    world.apply(vec![vm("a", "red", "h0", 600), vm("c", "red", "h1", 600)]);
+    let sent = world.sent("h0");
+    assert_eq!(sent.len(), 1);
+    world.plan.detach("h0", world.hosts["h0"].0, NOW);
+    sent
+}
+
+#[test]
+fn a_refusal_after_a_lost_answer_does_not_make_a_raise_forgotten() {
+    let mut world = World::new();
+    let sent = raise_without_an_answer(&mut world);
+    // It had taken it up.
+    world.hosts.get_mut("h0").expect("it is there").1.insert("red".into(), sent[0].clone());
+    world.apply(vec![
+        vm("a", "red", "h0", 100),
+        vm("c", "red", "h1", 100),
+        vm("e", "red", "h0", 1),
+    ]);
+    world.connect("h0");
+    let sent = world.sent("h0");
+    world.answer("h0", &sent, Some("the port of e is not there"));
+    assert_eq!(world.floor("h0", "a"), 600);
+    world.apply(vec![vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)]);
+    for host in ["h1", "h0", "h1", "h0"] {
+        for tenant in world.sent(host) {
+            let refusal = (host == "h0" && tenant.name == "red").then_some("still not there");
+            world.answer(host, std::slice::from_ref(&tenant), refusal);
+            world.check();
+        }
+    }
+    assert_eq!(world.applied("d").1, "Pending");
+}
+
+#[test]
+fn a_state_that_a_host_still_has_in_hand_counts_when_it_comes_back() {
+    let mut world = World::new();
+    let sent = raise_without_an_answer(&mut world);
+    world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h1", 100)]);
+    // What it wrote down is what is wanted again, and 600 is in hand.
+    world.open.insert("red".into());
+    world.connect("h0");
+    let again = world.sent("h0");
+    assert_eq!(again.len(), 1, "it is told anew");
+    world.hosts.get_mut("h0").expect("it is there").1.insert("red".into(), sent[0].clone());
+    world.apply(vec![vm("b", "blue", "h1", 700), vm("d", "blue", "h0", 700)]);
+    world.converge(&["h1"]);
+    world.check();
+    world.answer("h0", &sent, None);
+    world.check();
+    world.answer("h0", &again, None);
+    world.open.clear();
+    world.converge(&["h0", "h1"]);
+    assert_eq!((world.floor("h0", "a"), world.floor("h0", "d")), (100, 700));
+    // One of an earlier version speaks of what it was not sent: it is told what is wanted.
+    world.answer("h0", &sent, None);
+    assert_eq!(world.sent("h0").len(), 1);
+}
+
+#[test]
+fn vms_of_a_host_that_only_observes_are_said_to_be_observed_and_not_in_force() {
+    let mut world = World::new();
+    world.connect("h0");
+    world.connect("h1");
+    world.apply(vec![
+        vm("a", "red", "h0", 10),
+        vm("b", "blue", "h0", 10),
+        vm("c", "red", "h1", 10),
+    ]);
+    world.converge(&["h0", "h1"]);
+    world.plan.says_mode("h0", true);
+    let (status, reason, message) = world.applied("a");
+    assert_eq!((status, reason.as_str()), (Truth::False, "Observing"));
+    assert!(message.contains("weir host mode enforce h0"), "{message}");
+    assert_eq!(world.applied("c").1, "InForce");
+    // A change while it observes, and one that it refused: only the first is in force afterwards.
+    world.apply(vec![vm("a", "red", "h0", 20)]);
+    world.converge(&["h0", "h1"]);
+    assert_eq!(world.applied("a").1, "Observing");
+    world.apply(vec![vm("b", "blue", "h0", 30)]);
+    let tenants = world.sent("h0");
+    world.answer("h0", &tenants, Some("no"));
+    world.plan.says_mode("h0", false);
+    assert_eq!(
+        (world.applied("a").1, world.applied("b").1),
+        ("InForce".into(), "NotTakenUp".into())
+    );
 }
 
 #[test]
