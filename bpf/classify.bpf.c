@@ -349,8 +349,10 @@ static __always_inline int classify(struct __sk_buff *skb)
 	if (!counters)
 		return TC_ACT_UNSPEC;
 
-	if (skb->vlan_present && !observes())
-		take_priority_off(skb);
+	if (skb->vlan_present && !observes() && take_priority_off(skb)) {
+		__sync_fetch_and_add(&counters->malformed, 1);
+		return TC_ACT_SHOT;
+	}
 	/* A guest in a container can set it. */
 	skb->tc_index = 0;
 	kind = parse_packet(skb, &p);

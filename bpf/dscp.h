@@ -23,7 +23,8 @@
  * host stores that. Nothing says what a guest wrote into other packets.
  *
  * Priorities of VLAN tags are always 0, and a tag of VLAN 0, which has nothing
- * else, is taken off. A second tag inside the first is not looked at.
+ * else, is taken off. A second tag inside the first is not looked at, unless it
+ * takes the first one's place. More than two such tags have no honest reason.
  */
 #ifndef WEIR_DSCP_H
 #define WEIR_DSCP_H
@@ -150,21 +151,25 @@ __noinline int take_tag_off(struct __sk_buff *skb, struct packet *p, __u32 flags
 	return 0;
 }
 
-/* Takes the priority off a VLAN tag, and the tag if it is nothing but a priority. */
-static __always_inline void take_priority_off(struct __sk_buff *skb)
+/*
+ * Takes the priority off a VLAN tag, and the tag if it is nothing but a priority.
+ * Not 0: some priority is still there, and the packet must not leave.
+ */
+static __always_inline int take_priority_off(struct __sk_buff *skb)
 {
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {
 		__u32 tag = skb->vlan_tci;
 		__be16 protocol = skb->vlan_proto;
 
-		if (!skb->vlan_present || !(tag & VLAN_PRIORITY) || bpf_skb_vlan_pop(skb))
-			return;
-		if (tag & VLAN_ID) {
-			bpf_skb_vlan_push(skb, protocol, tag & ~VLAN_PRIORITY & 0xffff);
-			return;
-		}
+		if (!skb->vlan_present || !(tag & VLAN_PRIORITY))
+			return 0;
+		if (bpf_skb_vlan_pop(skb))
+			return 1;
+		if (tag & VLAN_ID)
+			return bpf_skb_vlan_push(skb, protocol, tag & ~VLAN_PRIORITY & 0xffff) != 0;
 	}
+	return skb->vlan_present && (skb->vlan_tci & VLAN_PRIORITY);
 }
 
 /* Writes the tag into the outer header of a packet that a tunnel has wrapped. */
