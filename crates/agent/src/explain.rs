@@ -10,7 +10,7 @@ use weir_units::HoseId;
 
 /// One row of `weir top`.
 pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
-    let Summary { side, hose, floor, rate, measured, phase, lost, marked, long_path } =
+    let Summary { side, hose, floor, rate, measured, phase, lost, marked, long_path, .. } =
         view.summary();
     let condition = |long: explain::LongPath| LongPath {
         round_trip_us: long.round_trip.as_nanos() / 1000,

@@ -5,7 +5,7 @@
 //! Approach  Time is cut into windows of a second. A pair *wants more* in a window if octets of it waited in nine of ten
 //!           looks at its queue, or if the network lost one in a hundred of its segments: what a pair sends within its
 //!           floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends
-//!           agreed on, and what arrived is compared with that.
+//!           agreed on, and what arrived is compared with that. A pair of which no losses are reported is not judged.
 //! Promises  Pure. Memory in proportion to the pairs and VMs that it is told of, and [`LISTED`] stretches.
 //! Not here  Whether the agreed floor is the promised one: see [`crate::partition`]. Which neighbour took the
 //!           bandwidth: only a controller sees all hosts.
@@ -112,6 +112,8 @@ pub struct Standing {
     pub lost: u64,
     /// What is wrong on this host, if something is.
     pub wrong: Option<Cause>,
+    /// Whether its sender would have heard of losses. If not, nothing is known of its floor.
+    pub is_heard: bool,
 }
 
 /// The accounts of a host's senders.
@@ -163,10 +165,9 @@ impl Accounts {
             let open = self.open.entry(*pair).or_default();
             open.left = count.numbered.saturating_add(count.unnumbered);
             open.segments = count.segments;
-            if let Some(waiting) = count.waiting {
-                open.looks += 1;
-                open.busy += u64::from(waiting > 0);
-            }
+            // Where nothing waits, the kernel does not know how much does.
+            open.looks += 1;
+            open.busy += u64::from(count.waiting.is_some_and(|octets| octets > 0));
         }
     }
 
@@ -236,7 +237,7 @@ impl Accounts {
         let lost_much = lost > 0 && lost.saturating_mul(LOST_ONE_IN) >= segments;
         let wants = was_busy || lost_much;
         let wanted = std::mem::replace(&mut open.wanted, wants);
-        let counts = wants && wanted && owed > Bytes::ZERO;
+        let counts = wants && wanted && owed > Bytes::ZERO && standing.is_heard;
         open.sent = Rate::of(got, now.since(begun));
         let had = got + open.credit;
         open.credit = had.saturating_sub(owed).min(GRAIN);
@@ -317,6 +318,7 @@ mod tests {
         count: SendCount,
         lost: u64,
         wrong: Option<Cause>,
+        is_deaf: bool,
     }
 
     impl World {
@@ -325,14 +327,16 @@ mod tests {
             for look in 0..50 {
                 self.at += Span::from_millis(20);
                 self.count.numbered += kb * 20;
-                self.count.waiting = Some(if look < busy { 5000 } else { 0 });
+                // Without octets the kernel says nothing.
+                self.count.waiting = (look < busy).then_some(5000);
                 self.count.segments = self.count.numbered / 1000;
                 self.accounts.look(self.at, &[(PAIR, self.count)]);
             }
             self.lost += lost;
             let (floor, lost, wrong) = (Rate::from_mbps(8), self.lost, self.wrong);
             assert!(self.accounts.is_due(self.at));
-            self.accounts.close(self.at, [Standing { pair: PAIR, floor, lost, wrong }]);
+            let is_heard = !self.is_deaf;
+            self.accounts.close(self.at, [Standing { pair: PAIR, floor, lost, wrong, is_heard }]);
         }
 
         fn out(&self) -> Tally {
@@ -405,13 +409,34 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_whose_losses_nobody_would_report_says_nothing() {
+        let mut world = World { is_deaf: true, ..World::default() };
+        for _ in 0..4 {
+            world.window(1000, 50, 0);
+        }
+        assert_eq!((world.out().windows, world.out().all), (0, Bytes::new(3_000_000)));
+        world.is_deaf = false;
+        world.window(1000, 50, 0);
+        assert_eq!((world.out().windows, world.out().held), (1, 1));
+    }
+
+    #[test]
+    fn a_burst_once_a_second_wants_no_more_than_it_had() {
+        let mut world = World::default();
+        for _ in 0..5 {
+            world.window(200, 8, 0);
+        }
+        assert_eq!(world.out().windows, 0, "its queue is empty most of the time");
+    }
+
+    #[test]
     fn counters_that_begin_anew_and_pairs_without_a_floor_say_nothing() {
         let mut world = World::default();
         world.window(1000, 50, 0);
         world.count = SendCount::default();
         world.window(10, 50, 0);
         assert_eq!(world.accounts.tallies().count(), 0);
-        let none = Standing { pair: PAIR, floor: Rate::ZERO, lost: 0, wrong: None };
+        let none = Standing { pair: PAIR, floor: Rate::ZERO, lost: 0, wrong: None, is_heard: true };
         world.accounts.close(world.at + WINDOW, [none]);
         world.accounts.close(world.at + WINDOW * 2, [none]);
         assert!(world.broken().is_empty());

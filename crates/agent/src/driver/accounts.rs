@@ -40,8 +40,8 @@ impl Driver {
             } else {
                 summary.long_path.map(|_| Cause::LongPath)
             };
-            let Summary { floor, lost, .. } = summary;
-            sends(&summary).then_some(Standing { pair, floor, lost, wrong })
+            let Summary { floor, lost, is_heard, .. } = summary;
+            sends(&summary).then_some(Standing { pair, floor, lost, wrong, is_heard })
         });
         let standings: Vec<Standing> = standings.collect();
         for broken in self.accounts.close(now, standings) {

@@ -74,6 +74,8 @@ pub struct Summary {
     pub lost: u64,
     /// Segments marked so far.
     pub marked: u64,
+    /// Whether losses of what it sends would be reported by now.
+    pub is_heard: bool,
     /// Present while the round trip is longer than floors are promised for.
     pub long_path: Option<LongPath>,
 }

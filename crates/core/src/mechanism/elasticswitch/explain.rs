@@ -35,6 +35,8 @@ pub(crate) fn summary(view: &PairView) -> Summary {
         pair.lost = s.lost;
         pair.marked = s.marked;
         pair.phase = s.blind.map_or_else(|| s.law.phase.to_string(), |why| blind(why).into());
+        // Without the receiver's messages a rate decays.
+        pair.is_heard = s.blind.is_none() && s.law.phase != Phase::Decaying;
         pair.long_path = long_path(s);
     }
     pair
