@@ -16,6 +16,7 @@ use std::time::Duration;
 /// A request by what it was and how it ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 pub(crate) struct Asked {
+    /// One of those that are known, or `other`.
     pub(crate) method: String,
     /// The route, not the path: its number is bounded.
     pub(crate) route: String,

@@ -105,7 +105,13 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
         .collect();
     assert!(names.contains(&"WeirFloorBroken") && names.contains(&"WeirVmUnenforced"), "{names:?}");
 
+    // Words that are no methods are one series: each might be another.
+    for word in ["A000001", "A000002"] {
+        let method = Method::from_bytes(word.as_bytes()).expect("a word");
+        client.ask(method, "/healthz", &[], "").expect("it answers");
+    }
     let metrics = text(&client.get("/metrics").expect("it answers"));
+    assert!(metrics.contains("method=\"other\"") && !metrics.contains("A00000"), "{metrics}");
     for line in [
         "weir_vm_tested_seconds_total{tenant=\"gold\",vm=\"a\",direction=\"out\"} 20",
         "weir_vm_held_seconds_total{tenant=\"gold\",vm=\"a\",direction=\"out\"} 10",

@@ -5,7 +5,7 @@ use crate::view::View;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_model::moment::Moment;
-use weir_model::objects::{Kind, Truth};
+use weir_model::objects::{Condition, Kind, Truth};
 
 /// A floor counts as broken now for so long after the last window, ms.
 const FRESH: u64 = 30_000;
@@ -78,7 +78,10 @@ pub(crate) fn alerts(books: &Books, view: &View, now: Moment) -> Vec<Alert> {
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Reservation) {
         for stored in &view.all(&[kind]).0 {
             let conditions = stored.object.status.conditions.iter();
-            for bad in conditions.filter(|condition| condition.status == Truth::False) {
+            // Hosts observe because an operator wants it; the first page says which.
+            let is_wrong =
+                |one: &&Condition| one.status == Truth::False && one.reason != "Observing";
+            for bad in conditions.filter(is_wrong) {
                 let name = match (kind, bad.name.as_str()) {
                     (Kind::Switch, _) => "WeirSwitchDrift",
                     (_, "Admitted") => "WeirNotAdmitted",

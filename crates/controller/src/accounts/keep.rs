@@ -6,8 +6,11 @@
 
 use super::sum::{self, Sum};
 use super::{BUCKET, Stretch};
-use redb::{Database, ReadableDatabase as _, TableDefinition, TableError};
+use redb::{
+    Database, DatabaseError, ReadableDatabase as _, StorageError, TableDefinition, TableError,
+};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use weir_model::moment::Moment;
 
@@ -34,7 +37,7 @@ pub(super) struct Keep {
     cleaned: u64,
 }
 
-/// Table of a day's sums: name of a VM and a time to octets.
+/// Table of a day's sums: [`key`](super::key) of a VM and a time to octets.
 fn sums(name: &str) -> TableDefinition<'_, (&'static str, u64), &'static [u8]> {
     TableDefinition::new(name)
 }
@@ -52,12 +55,35 @@ fn trouble(error: impl Into<redb::Error>) -> Trouble {
     Box::new(error.into())
 }
 
+/// There is no file to read from at present.
+fn missing() -> Trouble {
+    trouble(StorageError::DatabaseClosed)
+}
+
+fn create(path: &Path) -> Result<Database, DatabaseError> {
+    Database::builder().set_cache_size(CACHE).create(path)
+}
+
+/// Whether the file itself is what is wrong, and not the disk, a right or another process.
+fn is_damage(error: &DatabaseError) -> bool {
+    match error {
+        DatabaseError::UpgradeRequired(_) | DatabaseError::RepairAborted => true,
+        DatabaseError::Storage(StorageError::Corrupted(_)) => true,
+        DatabaseError::Storage(StorageError::Io(error)) => {
+            matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+        }
+        _ => false,
+    }
+}
+
 impl Keep {
-    /// The file of a folder. One that cannot be read is put aside.
+    /// The file of a folder. One that is damaged is put aside.
     pub(super) fn open(folder: &Path, days: u32) -> Self {
         let path = folder.join(FILE);
-        let open = || Database::builder().set_cache_size(CACHE).create(&path);
-        let database = open().or_else(|error| {
+        let database = create(&path).or_else(|error| {
+            if !is_damage(&error) {
+                return Err(error);
+            }
             let aside = path.with_extension("damaged");
             tracing::error!(
                 "{}: {error}: it is put aside as {}, and the accounts of floors begin anew",
@@ -65,79 +91,82 @@ impl Keep {
                 aside.display()
             );
             drop(std::fs::rename(&path, &aside));
-            open()
+            create(&path)
         });
         let database = database.inspect_err(|error| {
             tracing::error!(
-                "{}: {error}: how floors are kept is not written down; mend the folder and restart",
+                "{}: {error}: how floors are kept is not written down, and tried again",
                 path.display()
             );
         });
-        let days = u64::from(days.max(1));
+        let (is_failing, days) = (database.is_err(), u64::from(days.max(1)));
         let (database, later) = (database.ok(), BTreeMap::new());
-        Self { path, days, database, later, is_failing: false, cleaned: 0 }
+        Self { path, days, database, later, is_failing, cleaned: 0 }
+    }
+
+    /// The first moment of which something may be kept, ms.
+    pub(super) const fn oldest(&self, until: u64) -> u64 {
+        (until / DAY).saturating_sub(self.days) * DAY
     }
 
     /// A row that is over, to be written with the next ones.
-    pub(super) fn later(&mut self, vm: &str, at: u64, sums: [Sum; 2]) {
-        self.later.insert((vm.into(), at), sums);
+    pub(super) fn later(&mut self, key: &str, at: u64, sums: [Sum; 2]) {
+        self.later.insert((key.into(), at), sums);
     }
 
-    /// A VM's row.
-    pub(super) fn read_one(&self, vm: &str, at: u64) -> [Sum; 2] {
-        if let Some(row) = self.later.get(&(vm.to_owned(), at)) {
+    /// A VM's row, as far as it can be read.
+    pub(super) fn read_one(&self, key: &str, at: u64) -> [Sum; 2] {
+        if let Some(row) = self.later.get(&(key.to_owned(), at)) {
             return *row;
         }
-        self.read(vm, at, at).pop().map_or_else(Default::default, |(_, sums)| sums)
+        self.read(key, at, at).0.pop().map_or_else(Default::default, |(_, sums)| sums)
     }
 
-    /// A VM's rows from one time to another, both included.
-    pub(super) fn read(&self, vm: &str, from: u64, until: u64) -> Vec<(u64, [Sum; 2])> {
-        let mut rows = BTreeMap::new();
-        for day in from / DAY..=until / DAY {
-            let read = self.read_day(vm, from, until, day);
-            rows.extend(read.unwrap_or_default());
-        }
-        let range = (vm.to_owned(), from)..=(vm.to_owned(), until);
+    /// A VM's rows from one time to another, both included, and whether the disk gave all that it has.
+    pub(super) fn read(&self, key: &str, from: u64, until: u64) -> (Vec<(u64, [Sum; 2])>, bool) {
+        let from = from.max(self.oldest(until));
+        let read = self.read_days(key, from, until);
+        let is_whole = read.is_ok();
+        let mut rows: BTreeMap<u64, [Sum; 2]> = read.unwrap_or_default().into_iter().collect();
+        let range = (key.to_owned(), from)..=(key.to_owned(), until);
         rows.extend(self.later.range(range).map(|((_, at), sums)| (*at, *sums)));
-        rows.into_iter().collect()
+        (rows.into_iter().collect(), is_whole)
     }
 
-    fn read_day(
-        &self,
-        vm: &str,
-        from: u64,
-        until: u64,
-        day: u64,
-    ) -> Result<Vec<(u64, [Sum; 2])>, Trouble> {
-        let Some(database) = &self.database else { return Ok(Vec::new()) };
+    fn read_days(&self, key: &str, from: u64, until: u64) -> Result<Vec<(u64, [Sum; 2])>, Trouble> {
+        let Some(database) = &self.database else { return Err(missing()) };
         let transaction = database.begin_read().map_err(trouble)?;
-        let table = match transaction.open_table(sums(&names(day).0)) {
-            Ok(table) => table,
-            Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-            Err(error) => return Err(trouble(error)),
-        };
         let mut rows = Vec::new();
-        for row in table.range((vm, from)..=(vm, until)).map_err(trouble)? {
-            let (key, value) = row.map_err(trouble)?;
-            rows.extend(sum::read(value.value()).map(|sums| (key.value().1, sums)));
+        for day in from / DAY..=until / DAY {
+            let table = match transaction.open_table(sums(&names(day).0)) {
+                Ok(table) => table,
+                Err(TableError::TableDoesNotExist(_)) => continue,
+                Err(error) => return Err(trouble(error)),
+            };
+            for row in table.range((key, from)..=(key, until)).map_err(trouble)? {
+                let (key, value) = row.map_err(trouble)?;
+                rows.extend(sum::read(value.value()).map(|sums| (key.value().1, sums)));
+            }
         }
         Ok(rows)
     }
 
-    /// The stretches that began in a time, those of it that are wanted, the oldest first.
+    /// The stretches that began in a time, those of it that are wanted, the oldest first; and whether the disk gave all
+    /// that it has.
     pub(super) fn stretches(
         &self,
         from: u64,
         until: u64,
         wanted: impl Fn(&Stretch) -> bool,
-    ) -> Vec<Stretch> {
-        let mut all = Vec::new();
+    ) -> (Vec<Stretch>, bool) {
+        let from = from.max(self.oldest(until));
+        let (mut all, mut is_whole) = (Vec::new(), true);
         for day in from / DAY..=until / DAY {
-            let read = self.stretches_of(from, until, day, None).unwrap_or_default();
-            all.extend(read.into_iter().filter(&wanted));
+            let read = self.stretches_of(from, until, day, None);
+            is_whole &= read.is_ok();
+            all.extend(read.unwrap_or_default().into_iter().filter(&wanted));
         }
-        all
+        (all, is_whole)
     }
 
     /// Those of a day; of one host and number, if they are given.
@@ -148,7 +177,7 @@ impl Keep {
         day: u64,
         of: Option<(&str, u64)>,
     ) -> Result<Vec<Stretch>, Trouble> {
-        let Some(database) = &self.database else { return Ok(Vec::new()) };
+        let Some(database) = &self.database else { return Err(missing()) };
         let transaction = database.begin_read().map_err(trouble)?;
         let table = match transaction.open_table(stretches(&names(day).1)) {
             Ok(table) => table,
@@ -178,20 +207,21 @@ impl Keep {
         all.find(|kept| kept.life == told.life)
     }
 
-    /// Writes rows and stretches, and drops days that are too old.
+    /// Writes rows and stretches, and drops days that are too old. Returns whether the stretches are on the disk; rows
+    /// are written with the next ones.
     pub(super) fn write<'a>(
         &mut self,
         rows: &[(String, u64, [Sum; 2])],
         broken: impl Iterator<Item = &'a Stretch>,
         now: Moment,
-    ) {
+    ) -> bool {
         let broken: Vec<&Stretch> = broken.collect();
         for (vm, at, sums) in rows {
             self.later.insert((vm.clone(), *at), *sums);
         }
         let today = now.as_millis() / DAY;
         if self.later.is_empty() && broken.is_empty() && self.cleaned == today {
-            return;
+            return true;
         }
         match self.write_all(&broken, today) {
             Ok(()) => {
@@ -200,8 +230,11 @@ impl Keep {
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!("{}: accounts are written again", self.path.display());
                 }
+                true
             }
             Err(error) => {
+                // After an error of the disk it answers with that error for ever: it is opened anew.
+                self.database = None;
                 if !std::mem::replace(&mut self.is_failing, true) {
                     tracing::error!(
                         "{}: {error}: how floors are kept is not written down, and tried again",
@@ -211,12 +244,16 @@ impl Keep {
                 // What cannot be written must not fill the memory: an hour of it waits.
                 let oldest = now.as_millis().saturating_sub(12 * BUCKET);
                 self.later.retain(|(_, at), _| *at >= oldest);
+                false
             }
         }
     }
 
-    fn write_all(&self, broken: &[&Stretch], today: u64) -> Result<(), Trouble> {
-        let Some(database) = &self.database else { return Ok(()) };
+    fn write_all(&mut self, broken: &[&Stretch], today: u64) -> Result<(), Trouble> {
+        if self.database.is_none() {
+            self.database = Some(create(&self.path).map_err(trouble)?);
+        }
+        let Some(database) = &self.database else { return Err(missing()) };
         let transaction = database.begin_write().map_err(trouble)?;
         let mut days: BTreeMap<u64, Vec<_>> = BTreeMap::new();
         for row in &self.later {

@@ -21,9 +21,10 @@ pub(crate) use sum::Sum;
 pub(crate) use told::{Asked, FloorTold, PairTold, Report, Series, StretchTold};
 
 use crate::clock::Clock;
+use crate::state::Stored;
 use crate::view::View;
 use keep::Keep;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,6 +49,17 @@ const EVERY: u64 = 2000;
 /// Reports in a second, at most, of all agents together.
 const REPORTS: u64 = 500;
 
+/// Of one message: pairs, troubles and stretches. An agent tells of no more.
+const PAIRS_MOST: usize = 256;
+const TROUBLES_MOST: usize = 256;
+const BROKEN_MOST: usize = 128;
+/// Characters of a word and of a sentence of an agent.
+const WORD: usize = 40;
+const SENTENCE: usize = 500;
+
+/// A VM's key, a direction, and what its sums grew by.
+type Grown = (String, usize, Sum);
+
 /// Out of a VM, and into it.
 const OUT: usize = 0;
 const IN: usize = 1;
@@ -63,6 +75,7 @@ struct Inner {
     /// When the first host spoke.
     begun: Option<Moment>,
     hosts: BTreeMap<String, Host>,
+    /// By [`key`].
     vms: BTreeMap<String, Vm>,
     /// The latest stretches, by the time at which they were first heard of.
     broken: VecDeque<Stretch>,
@@ -119,7 +132,13 @@ pub(crate) struct Stretch {
     pub(crate) took: Option<String>,
 }
 
+/// Under which a VM's numbers are kept: a name that another tenant uses later begins anew.
+pub(crate) fn key(tenant: &str, vm: &str) -> String {
+    format!("{tenant}/{vm}")
+}
+
 /// What is known of a VM's place.
+#[derive(Clone)]
 struct Place {
     tenant: String,
     host: String,
@@ -137,48 +156,53 @@ impl Books {
         u32::try_from(spread.max(EVERY)).unwrap_or(u32::MAX)
     }
 
-    /// A host says how its senders had their floors.
+    /// A host says how its senders had their floors. It speaks for what its own VMs send, and for nothing else.
     pub(crate) fn take(&self, host: &str, said: Accounts, now: Moment, view: &View) {
-        let place = |vm: &str| place_of(view, vm);
-        let mut borrowed = BTreeMap::new();
-        for pair in &said.pairs {
-            let beyond = pair.sent.saturating_sub(pair.floor);
-            if let Some(place) = place(&pair.to).filter(|_| beyond > 0) {
-                *borrowed.entry((place.host, place.tenant)).or_default() += beyond;
-            }
-        }
+        let said = Said::of(host, said, view);
+        let (grown, stretches, is_first) = {
+            let mut inner = self.lock();
+            inner.begun.get_or_insert(now);
+            inner.hear(host, &said, now)
+        };
+        // Nothing waits for the disk while it holds what all hosts share.
+        let bucket = now.as_millis() / BUCKET * BUCKET;
+        let begun = self.begun(grown.iter().map(|(key, ..)| key), bucket);
+        // Before its first message to this controller, a former one may have kept it.
+        let keep = is_first.then(|| self.keeper());
+        let kept = |stretch: &Stretch| keep.as_ref().and_then(|keep| keep.stretch_like(stretch));
+        let kept: Vec<Option<Stretch>> = stretches.iter().map(kept).collect();
+        drop(keep);
         let mut inner = self.lock();
-        inner.begun.get_or_insert(now);
-        let before = inner.hosts.remove(host);
-        let before = before.filter(|before| before.life == said.life);
-        let mut counted = BTreeMap::new();
-        for floor in &said.floors {
-            let key = (floor.vm.clone(), if floor.out { OUT } else { IN });
-            let sum = sum_of(floor);
-            // What an agent counted before it was known is lost.
-            if let Some(before) = &before {
-                let grown = sum.since(before.counted.get(&key).copied().unwrap_or_default());
-                inner.add(&key.0, key.1, grown, now, &self.keep);
-            }
-            counted.insert(key, sum);
+        let mut over = Vec::new();
+        for (key, way, sum) in grown {
+            over.extend(inner.add(&key, way, sum, now, &begun));
         }
-        let Accounts { life, at_ms, observing, pairs, troubles, broken, .. } = said;
-        let is_first = before.is_none();
-        let mut known = before.map(|before| before.stretches).unwrap_or_default();
-        let mut stretches = BTreeMap::new();
-        for one in broken {
-            let Some(place) = place(&one.from) else { continue };
-            let id = one.id;
-            let to = place_of(view, &one.to).map(|to| to.host);
-            let stretch = inner.stretch(host, life, at_ms, one, place, to, now);
-            // Before its first message to this controller, a former one may have kept it.
-            let kept = || is_first.then(|| self.keeper().stretch_like(&stretch)).flatten();
-            let former = known.remove(&id).or_else(kept);
-            stretches.insert(id, inner.list(stretch, former));
+        for (stretch, kept) in stretches.into_iter().zip(kept) {
+            inner.list(host, stretch, kept);
         }
-        let told =
-            Host { life, heard: now, observing, counted, pairs, troubles, borrowed, stretches };
-        inner.hosts.insert(host.into(), told);
+        drop(inner);
+        if !over.is_empty() {
+            let mut keep = self.keeper();
+            over.into_iter().for_each(|(key, at, sums)| keep.later(&key, at, sums));
+        }
+    }
+
+    /// What a former controller, or this one before the VM was silent, wrote of five minutes that begin for these.
+    fn begun<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a String>,
+        bucket: u64,
+    ) -> BTreeMap<String, [Sum; 2]> {
+        let missing: BTreeSet<String> = {
+            let inner = self.lock();
+            let has = |key: &String| inner.vms.get(key).and_then(|vm| vm.bucket);
+            keys.filter(|key| has(key).is_none_or(|(at, _)| at != bucket)).cloned().collect()
+        };
+        if missing.is_empty() {
+            return BTreeMap::new();
+        }
+        let keep = self.keeper();
+        missing.into_iter().map(|key| (key.clone(), keep.read_one(&key, bucket))).collect()
     }
 
     /// The host's stream ended: what its pairs do is not known.
@@ -191,6 +215,9 @@ impl Books {
 
     /// Writes what changed, and drops what is too old.
     pub(crate) fn write(&self, now: Moment, view: &View) {
+        let (stored, _) = view.all(&[Kind::Vm]);
+        let of = |stored: &Arc<Stored>| Some(key(stored.object.owner()?, stored.object.name()));
+        let present: BTreeSet<String> = stored.iter().filter_map(of).collect();
         let mut inner = self.lock();
         inner.hosts.retain(|host, _| view.get(Kind::Host, host).is_some());
         let mut rows = Vec::new();
@@ -203,10 +230,18 @@ impl Books {
         inner.vms.retain(|name, vm| {
             vm.steps.retain(|(at, _)| *at >= oldest);
             // A counter that has begun goes on while there is a VM of that name.
-            vm.is_unwritten || !vm.steps.is_empty() || view.get(Kind::Vm, name).is_some()
+            vm.is_unwritten || !vm.steps.is_empty() || present.contains(name)
         });
         drop(inner);
-        self.keeper().write(&rows, stretches.values(), now);
+        if self.keeper().write(&rows, stretches.values(), now) {
+            return;
+        }
+        // They are written with the next ones, but for those that changed since.
+        let mut inner = self.lock();
+        let left = LISTED.saturating_sub(inner.unwritten.len());
+        for (key, stretch) in stretches.into_iter().take(left) {
+            inner.unwritten.entry(key).or_insert(stretch);
+        }
     }
 
     /// Writes for ever.
@@ -235,20 +270,124 @@ fn place_of(view: &View, vm: &str) -> Option<Place> {
     Some(Place { tenant: spec.tenant.clone(), host })
 }
 
+/// What a host says, as far as it may say it, without what has no place here.
+#[derive(Clone)]
+struct Said {
+    life: u64,
+    at_ms: u64,
+    observing: bool,
+    counted: BTreeMap<(String, usize), Sum>,
+    pairs: Vec<PairNow>,
+    troubles: Vec<Trouble>,
+    borrowed: BTreeMap<(String, String), u64>,
+    /// With the place of the sender and the receiver's host.
+    broken: Vec<(BrokenFloor, Place, String)>,
+}
+
+impl Said {
+    fn of(host: &str, said: Accounts, view: &View) -> Self {
+        let own = |vm: &str| place_of(view, vm).filter(|place| place.host == host);
+        let counted = said.floors.iter().filter_map(|floor| {
+            let place = if floor.out { own(&floor.vm) } else { place_of(view, &floor.vm) }?;
+            let way = if floor.out { OUT } else { IN };
+            Some(((key(&place.tenant, &floor.vm), way), sum_of(floor)))
+        });
+        let counted = counted.collect();
+        let is_pair =
+            |pair: &PairNow| own(&pair.from).is_some() && place_of(view, &pair.to).is_some();
+        let pairs = said.pairs.into_iter().filter(is_pair).take(PAIRS_MOST);
+        let pairs: Vec<PairNow> =
+            pairs.map(|pair| PairNow { phase: plain(&pair.phase, WORD), ..pair }).collect();
+        let mut borrowed: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for pair in &pairs {
+            let beyond = pair.sent.saturating_sub(pair.floor);
+            if let Some(place) = place_of(view, &pair.to).filter(|_| beyond > 0) {
+                let sum = borrowed.entry((place.host, place.tenant)).or_default();
+                *sum = sum.saturating_add(beyond);
+            }
+        }
+        let is_here = |trouble: &Trouble| trouble.vm.is_empty() || own(&trouble.vm).is_some();
+        let troubles = said.troubles.into_iter().filter(is_here).take(TROUBLES_MOST);
+        let troubles = troubles.map(|trouble| Trouble {
+            kind: plain(&trouble.kind, WORD),
+            message: plain(&trouble.message, SENTENCE),
+            ..trouble
+        });
+        let broken = said.broken.into_iter().filter_map(|one| {
+            let (from, to) = (own(&one.from)?, place_of(view, &one.to)?.host);
+            let cause = plain(&one.cause, WORD);
+            Some((BrokenFloor { cause, ..one }, from, to))
+        });
+        Self {
+            life: said.life,
+            at_ms: said.at_ms,
+            observing: said.observing,
+            counted,
+            pairs,
+            troubles: troubles.collect(),
+            borrowed,
+            broken: broken.take(BROKEN_MOST).collect(),
+        }
+    }
+}
+
+/// Words of an agent: without what terminals obey, of bounded length.
+fn plain(text: &str, most: usize) -> String {
+    text.chars().filter(|c| !c.is_control()).take(most).collect()
+}
+
 const fn sum_of(floor: &FloorAccount) -> Sum {
     let FloorAccount { windows, held, owed, got, all, borrowed, .. } = floor;
     Sum { windows: *windows, held: *held, owed: *owed, got: *got, all: *all, borrowed: *borrowed }
 }
 
 impl Inner {
-    fn add(&mut self, name: &str, way: usize, grown: Sum, now: Moment, keep: &Mutex<Keep>) {
-        if grown == Sum::default() {
-            return;
+    /// Takes what a host says: what its sums grew by, its stretches, and whether it is its first word.
+    fn hear(&mut self, host: &str, said: &Said, now: Moment) -> (Vec<Grown>, Vec<Stretch>, bool) {
+        let before = self.hosts.remove(host).filter(|before| before.life == said.life);
+        let mut grown = Vec::new();
+        // What an agent counted before it was known is lost.
+        if let Some(before) = &before {
+            for ((key, way), sum) in &said.counted {
+                let had = before.counted.get(&(key.clone(), *way)).copied().unwrap_or_default();
+                let more = sum.since(had);
+                if more != Sum::default() {
+                    grown.push((key.clone(), *way, more));
+                }
+            }
         }
-        if !self.vms.contains_key(name) {
-            self.vms.insert(name.into(), Vm::default());
-        }
-        let vm = self.vms.get_mut(name).expect("it is there");
+        let is_first = before.is_none();
+        let Said { life, observing, counted, pairs, troubles, borrowed, .. } = said.clone();
+        let stretches_before = before.map(|before| before.stretches).unwrap_or_default();
+        let heard = Host {
+            life,
+            heard: now,
+            observing,
+            counted,
+            pairs,
+            troubles,
+            borrowed,
+            stretches: stretches_before,
+        };
+        self.hosts.insert(host.into(), heard);
+        let of = |one: &(BrokenFloor, Place, String)| {
+            let (broken, from, to) = one.clone();
+            self.stretch(host, said, broken, from, &to, now)
+        };
+        let stretches = said.broken.iter().map(of).collect();
+        (grown, stretches, is_first)
+    }
+
+    /// Adds to a VM's sums. Returns five minutes that are over and have to be written.
+    fn add(
+        &mut self,
+        key: &str,
+        way: usize,
+        grown: Sum,
+        now: Moment,
+        begun: &BTreeMap<String, [Sum; 2]>,
+    ) -> Option<(String, u64, [Sum; 2])> {
+        let vm = self.vms.entry(key.to_owned()).or_default();
         let (step, bucket) = (now.as_millis() / STEP * STEP, now.as_millis() / BUCKET * BUCKET);
         if vm.steps.back().is_none_or(|(at, _)| *at != step) {
             vm.steps.push_back((step, <[Sum; 2]>::default()));
@@ -258,58 +397,58 @@ impl Inner {
         }
         vm.total[way].add(grown);
         vm.steps.back_mut().expect("it has one").1[way].add(grown);
+        let mut over = None;
         if vm.bucket.is_none_or(|(at, _)| at != bucket) {
-            let mut keep = keep.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((at, sums)) = vm.bucket.filter(|_| vm.is_unwritten) {
-                keep.later(name, at, sums);
-            }
-            // A former controller, or this one before the VM was silent, may have begun it.
-            vm.bucket = Some((bucket, keep.read_one(name, bucket)));
+            let former = vm.bucket.filter(|_| vm.is_unwritten);
+            over = former.map(|(at, sums)| (key.to_owned(), at, sums));
+            vm.bucket = Some((bucket, begun.get(key).copied().unwrap_or_default()));
         }
         vm.bucket.as_mut().expect("it was begun").1[way].add(grown);
         vm.is_unwritten = true;
+        over
     }
 
-    #[expect(clippy::too_many_arguments, reason = "two ends of a pair, and when")]
     fn stretch(
         &self,
         host: &str,
-        life: u64,
-        at_ms: u64,
-        said: BrokenFloor,
+        said: &Said,
+        broken: BrokenFloor,
         from: Place,
-        to: Option<String>,
+        to: &str,
         now: Moment,
     ) -> Stretch {
         // The agent's clock says how long ago it was.
-        let ago =
-            |at: u64| Moment::from_millis(now.as_millis().saturating_sub(at_ms.saturating_sub(at)));
-        let took = self.borrower(&from, to.as_deref());
+        let ago = |at: u64| {
+            let ago = said.at_ms.saturating_sub(at);
+            Moment::from_millis(now.as_millis().saturating_sub(ago))
+        };
+        let took = self.borrower(&from, to);
         Stretch {
             host: host.into(),
-            life,
-            id: said.id,
+            life: said.life,
+            id: broken.id,
             tenant: from.tenant,
-            begin: ago(said.from_ms),
-            end: ago(said.until_ms),
-            from: said.from,
-            to: said.to,
-            owed: said.owed,
-            got: said.got,
-            lost: said.lost,
-            cause: said.cause,
+            begin: ago(broken.from_ms),
+            end: ago(broken.until_ms),
+            from: broken.from,
+            to: broken.to,
+            owed: broken.owed,
+            got: broken.got,
+            lost: broken.lost,
+            cause: broken.cause,
             took,
         }
     }
 
     /// The tenant that borrows most of the links that both ends of a pair have in common with others: the sender's
     /// host sends, or the receiver's host receives.
-    fn borrower(&self, from: &Place, to: Option<&str>) -> Option<String> {
+    fn borrower(&self, from: &Place, to: &str) -> Option<String> {
         let mut tenants: BTreeMap<&str, u64> = BTreeMap::new();
         for (name, host) in &self.hosts {
             for ((toward, tenant), rate) in &host.borrowed {
-                if *name == from.host || Some(toward.as_str()) == to {
-                    *tenants.entry(tenant).or_default() += rate;
+                if *name == from.host || toward == to {
+                    let sum = tenants.entry(tenant).or_default();
+                    *sum = sum.saturating_add(*rate);
                 }
             }
         }
@@ -317,12 +456,14 @@ impl Inner {
         Some(most.0.to_owned())
     }
 
-    /// A stretch that is known grows: its beginning and what took the bandwidth stay. Returns it as it is kept.
-    fn list(&mut self, mut stretch: Stretch, former: Option<Stretch>) -> Stretch {
+    /// A stretch that is known grows: its beginning and what took the bandwidth stay.
+    fn list(&mut self, host: &str, mut stretch: Stretch, kept: Option<Stretch>) {
+        let known = self.hosts.get(host).and_then(|host| host.stretches.get(&stretch.id));
+        let former = known.cloned().or(kept);
         let has_grown = former.as_ref().is_none_or(|former| former.owed != stretch.owed);
         if let Some(former) = former {
             if !has_grown {
-                return former;
+                return self.note(host, former);
             }
             stretch.took = former.took.or(stretch.took);
             stretch.begin = former.begin;
@@ -334,7 +475,17 @@ impl Inner {
             self.broken.pop_front();
         }
         self.unwritten.insert(key, stretch.clone());
-        stretch
+        self.note(host, stretch);
+    }
+
+    fn note(&mut self, host: &str, stretch: Stretch) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.stretches.insert(stretch.id, stretch);
+            // An agent tells of the latest ones.
+            while host.stretches.len() > BROKEN_MOST {
+                host.stretches.pop_first();
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Approach  Counters of VMs as they are when they are asked for: since this controller began. No labels of pairs: their
 //!           number grows with the square of the VMs'.
 
-use super::{Books, IN, OUT, Sum, alerts};
+use super::{Books, IN, OUT, Sum, alerts, key};
 use crate::clock::Clock;
 use crate::view::View;
 use prometheus_client::collector::Collector;
@@ -139,7 +139,7 @@ impl Numbers {
             Spec::Vm(spec) => {
                 let vm = stored.object.name().to_owned();
                 let floor = [spec.floor.out, spec.floor.inward].map(|floor| floor.0.as_bps() / 8);
-                let total = self.books.total(&vm);
+                let total = self.books.total(&key(&spec.tenant, &vm));
                 Some(Row { tenant: spec.tenant.clone(), vm, floor, total })
             }
             _ => None,

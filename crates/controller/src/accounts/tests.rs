@@ -28,8 +28,15 @@ fn at(second: u64) -> Moment {
     Moment::from_millis(NOON + second * 1000)
 }
 
-/// Gold has `a` on `h0` and `b` on `h1`, blue `c` on `h2` and `d` on `h1`.
+/// Name, tenant and host of VMs.
+const VMS: [(&str, &str, &str); 4] =
+    [("a", "gold", "h0"), ("b", "gold", "h1"), ("c", "blue", "h2"), ("d", "blue", "h1")];
+
 fn view() -> View {
+    view_of(VMS.map(|(vm, tenant, host)| (vm.to_owned(), tenant, host.to_owned())))
+}
+
+fn view_of(vms: impl IntoIterator<Item = (String, &'static str, String)>) -> View {
     let mut state = State::new(Limits::default());
     let mut put = |kind: &str, name: &str, spec: Value| {
         let metadata = json!({"name": name});
@@ -41,15 +48,11 @@ fn view() -> View {
         let request = Request { actor, dry_run: false, idempotency: None, action };
         state.handle(at(0), &request).expect("it fits");
     };
-    for host in ["h0", "h1", "h2"] {
-        put("Host", host, json!({"switch": "tor", "rate": "1Gbit", "slots": 10}));
-    }
-    for (vm, tenant, host) in
-        [("a", "gold", "h0"), ("b", "gold", "h1"), ("c", "blue", "h2"), ("d", "blue", "h1")]
-    {
+    for (vm, tenant, host) in vms {
+        put("Host", &host, json!({"switch": "tor", "rate": "1Gbit", "slots": 10}));
         put("Tenant", tenant, json!({}));
         let floor = json!({"out": "80Mbit", "in": "80Mbit"});
-        put("VM", vm, json!({"tenant": tenant, "host": host, "floor": floor}));
+        put("VM", &vm, json!({"tenant": tenant, "host": host, "floor": floor}));
     }
     View::new(&state, 100)
 }
@@ -136,7 +139,7 @@ fn days_that_are_too_old_are_dropped_and_others_are_not() {
         books.take("h0", said(1, 10 * n + 1, 10 * n + 1), at(n * day + 1), &view);
         books.write(at(n * day + 2), &view);
     }
-    let told = counted(&report(&books, &view, at(5 * day)))[0];
+    let told = counted(&report(&books, &view, at(4 * day + 100)))[0];
     // Days 2, 3 and 4, each with what was lost of the night before.
     assert_eq!(told, (30, 30));
 }
@@ -210,12 +213,13 @@ fn a_stretch_grows_and_says_which_tenant_borrowed_most_where_it_was_broken() {
 
 #[test]
 fn stretches_of_many_hosts_are_kept_once_though_they_are_told_again_and_again() {
-    let (folder, view) = (Folder::new("many"), view());
+    let folder = Folder::new("many");
+    let view = view_of((0..10).map(|n| (format!("v{n}"), "gold", format!("host{n}"))));
     let books = Books::open(&folder.0, 30);
-    let one = |id: u64| BrokenFloor {
+    let one = |host: u64, id: u64| BrokenFloor {
         id,
-        from: "a".into(),
-        to: "b".into(),
+        from: format!("v{host}"),
+        to: "v0".into(),
         from_ms: 1000 * id,
         until_ms: 1000 * id + 1000,
         owed: 100,
@@ -228,15 +232,15 @@ fn stretches_of_many_hosts_are_kept_once_though_they_are_told_again_and_again() 
                 life: 1,
                 // Each message takes another time.
                 at_ms: 1000 * second + 7 * second % 13,
-                broken: (1..=128).map(one).collect(),
+                broken: (1..=128).map(|id| one(host, id)).collect(),
                 ..Accounts::default()
             };
             books.take(&format!("host{host}"), said, at(second), &view);
         }
         books.write(at(second), &view);
     }
-    let all = books.keeper().stretches(0, at(1000).as_millis(), |_| true);
-    assert_eq!(all.len(), 1280);
+    let (all, is_whole) = books.keeper().stretches(0, at(1000).as_millis(), |_| true);
+    assert_eq!((all.len(), is_whole), (1280, true));
 }
 
 #[test]
@@ -253,12 +257,120 @@ fn a_file_that_is_damaged_is_put_aside() {
 }
 
 #[test]
+fn a_file_that_cannot_be_opened_is_left_alone_and_tried_again() {
+    let (folder, view) = (Folder::new("again"), view());
+    let other = redb::Database::create(folder.0.join("accounts.redb")).expect("a file");
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", said(1, 1, 1), at(0), &view);
+    let mut broken = said(1, 5, 5);
+    broken.broken =
+        vec![BrokenFloor { id: 1, from: "a".into(), to: "b".into(), ..BrokenFloor::default() }];
+    books.take("h0", broken, at(1), &view);
+    books.write(at(2), &view);
+    let told = report(&books, &view, at(3));
+    assert_eq!((counted(&told)[0], told.broken.len(), told.incomplete), ((4, 4), 1, true));
+    assert!(!folder.0.join("accounts.damaged").exists(), "nothing is wrong with it");
+    drop(other);
+    books.write(at(32), &view);
+    drop(books);
+    let told = report(&Books::open(&folder.0, 30), &view, at(33));
+    assert_eq!((counted(&told)[0], told.broken.len(), told.incomplete), ((4, 4), 1, false));
+}
+
+#[test]
+fn a_host_speaks_for_what_its_own_vms_send_and_within_bounds() {
+    let (folder, view) = (Folder::new("liar"), view());
+    let books = Books::open(&folder.0, 30);
+    let floor = |vm: &str, out, n| FloorAccount {
+        vm: vm.into(),
+        out,
+        windows: n,
+        all: u64::MAX / 4 * n,
+        ..FloorAccount::default()
+    };
+    let lie = |n| {
+        let strange = (0..1000).map(|vm| floor(&format!("x{vm}"), true, n));
+        let others = [floor("c", true, n), floor("d", false, n), floor("a", true, n)];
+        let broken = |from: &str, to: &str, id| BrokenFloor {
+            id,
+            from: from.into(),
+            to: to.into(),
+            cause: format!("\u{1b}[31m{}", "x".repeat(1000)),
+            ..BrokenFloor::default()
+        };
+        let many = (0..1000).map(|id| broken("a", "b", id));
+        let pair = |from: &str, to: &str| PairNow {
+            from: from.into(),
+            to: to.into(),
+            sent: u64::MAX,
+            ..PairNow::default()
+        };
+        Accounts {
+            life: 1,
+            floors: strange.chain(others).collect(),
+            broken: [broken("c", "d", 5000), broken("a", "none", 5001)]
+                .into_iter()
+                .chain(many)
+                .collect(),
+            pairs: [pair("c", "d"), pair("a", "none")]
+                .into_iter()
+                .chain(vec![pair("a", "b"); 1000])
+                .collect(),
+            troubles: vec![Trouble { vm: "c".into(), ..Trouble::default() }],
+            ..Accounts::default()
+        }
+    };
+    books.take("h0", lie(0), at(0), &view);
+    books.take("h0", lie(3), at(1), &view);
+    let asked = Asked { tenant: None, vm: None, from: at(0), until: at(20) };
+    let told = books.report(&view, &asked, |_| true, true);
+    let windows: Vec<_> =
+        told.floors.iter().map(|floor| (floor.vm.as_str(), floor.windows)).collect();
+    let all = [("a", 3), ("a", 0), ("b", 0), ("b", 0), ("c", 0), ("c", 0), ("d", 0), ("d", 3)];
+    assert_eq!(windows, all, "what others send is theirs to say");
+    assert!(
+        told.broken.iter().all(|one| one.from == "a" && one.to == "b" && one.cause.len() == 40)
+    );
+    assert_eq!((told.broken.len(), books.pairs("a").len()), (BROKEN_MOST, PAIRS_MOST));
+    assert!(books.pairs("c").is_empty());
+    assert!(alerts(&books, &view, at(2)).iter().all(|alert| alert.object != "c"));
+    assert_eq!(books.lock().vms.len(), 2, "no VM that is none");
+}
+
+#[test]
+fn a_vm_with_a_name_that_was_another_tenants_begins_anew() {
+    let (folder, view) = (Folder::new("reuse"), view());
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", said(1, 0, 0), at(0), &view);
+    books.take("h0", said(1, 5, 3), at(1), &view);
+    books.write(at(2), &view);
+    let blue = view_of([("a".to_owned(), "blue", "h0".to_owned())]);
+    let asked = Asked { tenant: None, vm: None, from: at(0), until: at(60) };
+    let told = books.report(&blue, &asked, |tenant| tenant == "blue", false);
+    assert_eq!((told.floors[0].windows, told.floors[0].all), (0, 0));
+    assert_eq!(books.total(&key("blue", "a")), <[Sum; 2]>::default());
+}
+
+#[test]
+fn a_report_since_the_beginning_of_time_reads_no_more_than_is_kept() {
+    let (folder, view) = (Folder::new("since"), view());
+    let books = Books::open(&folder.0, 2);
+    books.take("h0", said(1, 0, 0), at(0), &view);
+    books.take("h0", said(1, 5, 3), at(1), &view);
+    let asked = Asked { tenant: None, vm: None, from: Moment::from_millis(0), until: at(60) };
+    let told = books.report(&view, &asked, |_| true, true);
+    assert_eq!(counted(&told)[0], (5, 3));
+    let days = (at(60).as_millis() - told.from.as_millis()) / 86_400_000;
+    assert_eq!(days, 2);
+}
+
+#[test]
 fn the_course_of_ten_minutes_has_rates_and_parts_that_were_held() {
     let (folder, view) = (Folder::new("course"), view());
     let books = Books::open(&folder.0, 30);
     books.take("h0", said(1, 0, 0), at(0), &view);
     books.take("h0", said(1, 10, 5), at(5), &view);
-    let series = books.series(at(30), &["a".into(), "b".into()]);
+    let series = books.series(at(30), &["gold/a".into(), "gold/b".into()]);
     assert_eq!((series.at.len(), series.out.len(), series.held.len()), (59, 59, 59));
     // 110 MB in a step of ten seconds.
     assert_eq!(
@@ -267,10 +379,10 @@ fn the_course_of_ten_minutes_has_rates_and_parts_that_were_held() {
     );
     assert_eq!((series.held[56], series.held[55]), (Some(0.5), None));
     assert_eq!((series.out[55], series.out[57]), (None, Some(0)), "nothing is known of before");
-    let map = books.map(&["a".into()], at(0), at(600), 2);
+    let map = books.map(&["gold/a".into()], at(0), at(600), 2);
     assert_eq!(map, [[None, None]], "not written yet");
     books.write(at(31), &view);
-    assert_eq!(books.map(&["a".into()], at(0), at(600), 2), [[Some(0.5), None]]);
+    assert_eq!(books.map(&["gold/a".into()], at(0), at(600), 2), [[Some(0.5), None]]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What those who ask are told.
 
-use super::{BUCKET, Books, Host, IN, OUT, STEP, STEPS, Stretch, Sum};
+use super::{BUCKET, Books, Host, IN, OUT, STEP, STEPS, Stretch, Sum, key};
 use crate::view::View;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -38,6 +38,10 @@ pub(crate) struct Report {
     pub(crate) broken: Vec<StretchTold>,
     /// Whether there were more of them.
     pub(crate) more: bool,
+    /// The disk did not give what it has: there may be more in every column.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub(crate) incomplete: bool,
 }
 
 /// How a VM's floor was kept in one direction.
@@ -149,47 +153,52 @@ impl Books {
         may: impl Fn(&str) -> bool,
         all: bool,
     ) -> Report {
-        let from = asked.from.as_millis() / BUCKET * BUCKET;
         let until = asked.until.as_millis();
+        let from = (asked.from.as_millis() / BUCKET * BUCKET).max(self.keeper().oldest(until));
         let vms = vms(view, asked, &may);
         let present: BTreeMap<String, (u64, [Sum; 2])> = {
             let inner = self.lock();
             let of = |(name, vm): (&String, &super::Vm)| Some((name.clone(), vm.bucket?));
             inner.vms.iter().filter_map(of).collect()
         };
-        let mut floors = Vec::new();
-        {
-            let keep = self.keeper();
-            for (name, spec) in &vms {
-                let mut rows: BTreeMap<u64, [Sum; 2]> =
-                    keep.read(name, from, until).into_iter().collect();
-                rows.extend(
-                    present.get(name).filter(|(at, _)| (from..=until).contains(at)).copied(),
-                );
-                floors.extend(floors_of(name, spec, &rows, until.saturating_sub(from)));
-            }
+        let (mut floors, mut is_whole) = (Vec::new(), true);
+        for (name, spec) in &vms {
+            let key = key(&spec.tenant, name);
+            // One VM at a time: others wait for the disk, too.
+            let (kept, all) = self.keeper().read(&key, from, until);
+            is_whole &= all;
+            let mut rows: BTreeMap<u64, [Sum; 2]> = kept.into_iter().collect();
+            rows.extend(present.get(&key).filter(|(at, _)| (from..=until).contains(at)).copied());
+            floors.extend(floors_of(name, spec, &rows, until.saturating_sub(from)));
         }
         let wanted = |stretch: &Stretch| {
             may(&stretch.tenant)
                 && asked.tenant.is_none_or(|tenant| stretch.tenant == tenant)
                 && asked.vm.is_none_or(|vm| stretch.from == vm || stretch.to == vm)
         };
-        let mut broken = self.broken(from, until, wanted);
+        let (mut broken, all_broken) = self.broken(from, until, wanted);
+        let incomplete = !(is_whole && all_broken);
         let more = broken.len() > STRETCHES;
         broken.truncate(STRETCHES);
         let broken = broken.into_iter().map(|stretch| told(stretch, all)).collect();
-        Report { from: Moment::from_millis(from), until: asked.until, floors, broken, more }
+        let from = Moment::from_millis(from);
+        Report { from, until: asked.until, floors, broken, more, incomplete }
     }
 
-    /// Stretches, the latest first.
-    fn broken(&self, from: u64, until: u64, wanted: impl Fn(&Stretch) -> bool) -> Vec<Stretch> {
-        let kept = self.keeper().stretches(from, until, &wanted);
+    /// Stretches, the latest first, and whether the disk gave all that it has.
+    fn broken(
+        &self,
+        from: u64,
+        until: u64,
+        wanted: impl Fn(&Stretch) -> bool,
+    ) -> (Vec<Stretch>, bool) {
+        let (kept, is_whole) = self.keeper().stretches(from, until, &wanted);
         let key = |s: &Stretch| (s.begin.as_millis(), s.host.clone(), s.id);
         let mut all: BTreeMap<_, Stretch> = kept.into_iter().map(|s| (key(&s), s)).collect();
         let inner = self.lock();
         let is_in = |s: &&Stretch| (from..=until).contains(&s.begin.as_millis()) && wanted(s);
         all.extend(inner.broken.iter().filter(is_in).map(|s| (key(s), s.clone())));
-        all.into_values().rev().collect()
+        (all.into_values().rev().collect(), is_whole)
     }
 
     /// The pairs that send now from or to a VM.
@@ -208,7 +217,7 @@ impl Books {
         told.collect()
     }
 
-    /// The course of some VMs together.
+    /// The course of some VMs together, by their keys.
     pub(crate) fn series(&self, now: Moment, vms: &[String]) -> Series {
         let newest = now.as_millis() / STEP * STEP;
         let oldest = newest.saturating_sub(STEP * (STEPS as u64 - 1));
@@ -227,7 +236,7 @@ impl Books {
         // The present step is not over.
         for (at, sums) in steps.into_iter().filter(|(at, _)| *at < newest) {
             let is_known = inner.begun.is_some_and(|begun| at + STEP > begun.as_millis());
-            let rate = |octets: u64| is_known.then_some(octets * 8 * 1000 / STEP);
+            let rate = |octets: u64| is_known.then_some(octets.saturating_mul(8000) / STEP);
             series.at.push(at / 1000);
             series.out.push(rate(sums[OUT].all));
             series.into.push(rate(sums[IN].all));
@@ -237,14 +246,14 @@ impl Books {
         series
     }
 
-    /// Of some VMs together, out and in: sums of the last ten minutes, and what they do now, in bit/s where octets are.
-    pub(crate) fn lately(&self, now: Moment, vms: &[&str]) -> ([Sum; 2], [Sum; 2]) {
+    /// Of some VMs together, by their keys, out and in: sums of the last ten minutes, and what they do now, in bit/s where octets are.
+    pub(crate) fn lately(&self, now: Moment, vms: &[String]) -> ([Sum; 2], [Sum; 2]) {
         let oldest = now.as_millis().saturating_sub(STEP * STEPS as u64);
         // The latest step that is over.
         let latest = (now.as_millis() / STEP * STEP).saturating_sub(STEP);
         let (mut sums, mut last) = (<[Sum; 2]>::default(), <[Sum; 2]>::default());
         let inner = self.lock();
-        for vm in vms.iter().filter_map(|vm| inner.vms.get(*vm)) {
+        for vm in vms.iter().filter_map(|vm| inner.vms.get(vm)) {
             for (at, step) in vm.steps.iter().filter(|(at, _)| *at >= oldest) {
                 for way in [OUT, IN] {
                     sums[way].add(step[way]);
@@ -257,25 +266,27 @@ impl Books {
         (sums, last.map(|sum| sum.per_second(STEP)))
     }
 
-    /// What was counted of a VM since this controller began.
-    pub(super) fn total(&self, vm: &str) -> [Sum; 2] {
-        self.lock().vms.get(vm).map(|vm| vm.total).unwrap_or_default()
+    /// What was counted of a VM since this controller began, by its key.
+    pub(super) fn total(&self, key: &str) -> [Sum; 2] {
+        self.lock().vms.get(key).map(|vm| vm.total).unwrap_or_default()
     }
 
     /// What VMs of each host send and receive now, bit/s.
     pub(crate) fn used_by_host(&self, view: &View, now: Moment) -> BTreeMap<String, [u64; 2]> {
         let mut used: BTreeMap<String, [u64; 2]> = BTreeMap::new();
         for stored in &view.all(&[Kind::Vm]).0 {
-            let Some(host) = stored.object.status.host.clone() else { continue };
-            let (_, last) = self.lately(now, &[stored.object.name()]);
+            let (object, status) = (&stored.object, &stored.object.status);
+            let (Some(host), Some(owner)) = (status.host.clone(), object.owner()) else { continue };
+            let (_, last) = self.lately(now, &[key(owner, object.name())]);
             let host = used.entry(host).or_default();
-            host[OUT] += last[OUT].all;
-            host[IN] += last[IN].all;
+            for way in [OUT, IN] {
+                host[way] = host[way].saturating_add(last[way].all);
+            }
         }
         used
     }
 
-    /// The part of windows in which floors were held, by VM, in so many parts of a time: for a map.
+    /// The part of windows in which floors were held, by VM's key, in so many parts of a time: for a map.
     pub(crate) fn map(
         &self,
         vms: &[String],
@@ -285,10 +296,10 @@ impl Books {
     ) -> Vec<Vec<Option<f64>>> {
         let (from, until) = (from.as_millis() / BUCKET * BUCKET, until.as_millis());
         let width = (until.saturating_sub(from) / parts.max(1) as u64).max(1);
-        let keep = self.keeper();
         let rows = vms.iter().map(|vm| {
             let mut sums = vec![Sum::default(); parts];
-            for (at, row) in keep.read(vm, from, until) {
+            let (kept, _) = self.keeper().read(vm, from, until);
+            for (at, row) in kept {
                 let part =
                     usize::try_from((at - from) / width).unwrap_or(usize::MAX).min(parts - 1);
                 sums[part].add(row[OUT]);
@@ -331,7 +342,7 @@ fn floors_of(
         let mut sum = Sum::default();
         rows.values().for_each(|row| sum.add(row[way]));
         let mut rates: Vec<u64> =
-            rows.values().map(|row| row[way].all * 8 * 1000 / BUCKET).collect();
+            rows.values().map(|row| row[way].all.saturating_mul(8000) / BUCKET).collect();
         // Where there is no row the VM did nothing.
         rates.resize(rates.len().max(usize::try_from(length / BUCKET).unwrap_or(0)), 0);
         rates.sort_unstable();

@@ -2,9 +2,9 @@
 
 use super::query::Params;
 use super::{Ctx, Shared, json};
-use crate::accounts::{self, Asked};
+use crate::accounts::{self, Asked, PairTold};
 use crate::problem::Problem;
-use crate::state::{Actor, Role};
+use crate::state::{Actor, Role, Stored};
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -14,6 +14,8 @@ use weir_model::moment::Moment;
 use weir_model::objects::Kind;
 use weir_model::text::SpanText;
 
+/// In the place of the name of a VM that one may not see.
+pub(crate) const ANOTHERS: &str = "(another tenant's)";
 /// How far back a report goes, if the request does not say.
 const SINCE: &str = "24h";
 
@@ -73,8 +75,20 @@ pub(super) async fn pairs(
         .get("vm")
         .ok_or_else(|| Problem::new(400, "BadParameter", "query.vm", "name a VM: vm=NAME"))?;
     readable_vm(&shared, &actor, vm)?;
-    let items = shared.books.pairs(vm);
+    let items = seen_pairs(&shared, &actor, vm);
     Ok(json(StatusCode::OK, json!({"items": items}).to_string()))
+}
+
+/// The pairs that send now from or to a VM. VMs that one may not see have no name in them.
+pub(crate) fn seen_pairs(shared: &Shared, actor: &Actor, vm: &str) -> Vec<PairTold> {
+    let mut pairs = shared.books.pairs(vm);
+    for end in pairs.iter_mut().flat_map(|pair| [&mut pair.from, &mut pair.to]) {
+        let stored = shared.view.get(Kind::Vm, end);
+        if !stored.is_some_and(|stored| actor.may_read(stored.object.owner())) {
+            ANOTHERS.clone_into(end);
+        }
+    }
+    pairs
 }
 
 /// Whether there is such a VM, for the one who asks.
@@ -97,23 +111,28 @@ pub(super) async fn usage(
     let vms = match params.get("vm") {
         Some(vm) => {
             readable_vm(&shared, &actor, vm)?;
-            vec![vm.to_owned()]
+            let owner = shared.view.get(Kind::Vm, vm).and_then(|stored| key_of(&stored));
+            owner.into_iter().collect()
         }
-        None => vms_of(&shared, &actor, params.get("tenant")),
+        None => keys_of(&shared, &actor, params.get("tenant")),
     };
     let series = shared.books.series(shared.clock.now(), &vms);
     let told = serde_json::to_string(&series).map_err(|_| broken())?;
     Ok(json(StatusCode::OK, told))
 }
 
-/// Names of the VMs of a tenant, or of all, that one may see.
-pub(super) fn vms_of(shared: &Arc<Shared>, actor: &Actor, tenant: Option<&str>) -> Vec<String> {
+fn key_of(stored: &Stored) -> Option<String> {
+    Some(accounts::key(stored.object.owner()?, stored.object.name()))
+}
+
+/// Keys of the VMs of a tenant, or of all, that one may see.
+fn keys_of(shared: &Arc<Shared>, actor: &Actor, tenant: Option<&str>) -> Vec<String> {
     let (stored, _) = shared.view.all(&[Kind::Vm]);
     let wanted = |owner: Option<&str>| {
         actor.may_read(owner) && tenant.is_none_or(|tenant| owner == Some(tenant))
     };
     let those = stored.iter().filter(|stored| wanted(stored.object.owner()));
-    those.map(|stored| stored.object.name().to_owned()).collect()
+    those.filter_map(|stored| key_of(stored)).collect()
 }
 
 /// `GET /api/v1/alerts`.

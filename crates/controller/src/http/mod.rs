@@ -15,6 +15,7 @@ mod unread;
 mod watch;
 mod write;
 
+pub(crate) use accounts::{ANOTHERS, seen_pairs};
 pub(crate) use auth::actor_of_token;
 pub use openapi::document;
 pub(crate) use serve::CONNECTIONS;
@@ -33,7 +34,7 @@ use crate::view::View;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
@@ -140,7 +141,7 @@ async fn around(State(shared): Ctx, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let mut routes = ROUTES.iter().chain(PAGES);
     let access = routes.find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);
-    let method = request.method().as_str().to_owned();
+    let method = known_method(request.method()).to_owned();
     let uri = request.uri().clone();
     // Paths that do not exist are told apart only to those who may see.
     let mut answer = match (access, auth::actor(&shared, request.method(), request.headers())) {
@@ -159,6 +160,20 @@ async fn around(State(shared): Ctx, request: Request, next: Next) -> Response {
     let route = route.unwrap_or_else(|| "none".into());
     shared.metrics.requests.get_or_create(&Asked { method, route, code }).inc();
     answer
+}
+
+/// A method as it is counted: a client may write any word.
+fn known_method(method: &Method) -> &str {
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    if known.contains(method) { method.as_str() } else { "other" }
 }
 
 /// Where the same request is done.

@@ -2,8 +2,8 @@
 
 use super::parts::{chart, colour, conditions, held, live, plain, rate, state};
 use super::{refused, shell};
-use crate::accounts::{Asked, Report, Sum, alerts as all_alerts};
-use crate::http::{Ctx, Shared};
+use crate::accounts::{Asked, Report, Sum, alerts as all_alerts, key};
+use crate::http::{ANOTHERS, Ctx, Shared, seen_pairs};
 use crate::problem::Problem;
 use crate::state::{Actor, Role, Stored};
 use axum::extract::{Extension, Path, State};
@@ -109,8 +109,8 @@ pub(super) async fn overview(State(shared): Ctx, Extension(actor): Extension<Act
 }
 
 fn tenant_row(shared: &Shared, name: &str, vms: &[Vm]) -> Markup {
-    let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
-    let (sums, now) = shared.books.lately(shared.clock.now(), &names);
+    let keys: Vec<String> = vms.iter().map(|vm| key(name, &vm.name)).collect();
+    let (sums, now) = shared.books.lately(shared.clock.now(), &keys);
     let out: u64 = vms.iter().map(|vm| vm.spec.floor.out.0.as_bps()).sum();
     let inward: u64 = vms.iter().map(|vm| vm.spec.floor.inward.0.as_bps()).sum();
     let object = shared.view.get(Kind::Tenant, name);
@@ -157,11 +157,16 @@ pub(super) async fn tenant(
         };
         let names: Vec<String> = shown.iter().map(|vm| vm.name.clone()).collect();
         let asked = Asked { tenant: Some(&name), vm: None, from, until: now };
-        let report = shared.books.report(&shared.view, &asked, |_| true, actor.role != Role::Tenant);
+        let report = shared.books.report(
+            &shared.view,
+            &asked,
+            |tenant| actor.may_read(Some(tenant)),
+            actor.role != Role::Tenant,
+        );
         let main = html! {
             (live("vms", 2, &rows))
             (chart("The tenant's VMs together", &format!("/api/v1/use?tenant={name}")))
-            (live("map", 60, &map(&shared, &names, from, now)))
+            (live("map", 60, &map(&shared, &name, &names, from, now)))
             (live("broken", 10, &broken(&report)))
             (live("conditions", 5, &conditions(&stored.object)))
         };
@@ -171,7 +176,7 @@ pub(super) async fn tenant(
 }
 
 fn vm_row(shared: &Shared, vm: &Vm) -> Markup {
-    let (sums, now) = shared.books.lately(shared.clock.now(), &[&vm.name]);
+    let (sums, now) = shared.books.lately(shared.clock.now(), &[key(&vm.spec.tenant, &vm.name)]);
     html! {
         tr {
             td { a href=(format!("/ui/vms/{}", vm.name)) { (vm.name) } }
@@ -188,8 +193,9 @@ fn vm_row(shared: &Shared, vm: &Vm) -> Markup {
 }
 
 /// VMs × time: the part of the windows in which floors were held, out and in.
-fn map(shared: &Shared, names: &[String], from: Moment, until: Moment) -> Markup {
-    let rows = shared.books.map(names, from, until, COLUMNS);
+fn map(shared: &Shared, tenant: &str, names: &[String], from: Moment, until: Moment) -> Markup {
+    let keys: Vec<String> = names.iter().map(|name| key(tenant, name)).collect();
+    let rows = shared.books.map(&keys, from, until, COLUMNS);
     let tested: Vec<_> =
         names.iter().zip(rows).filter(|(_, row)| row.iter().any(Option::is_some)).collect();
     let step = (until.as_millis() - from.as_millis()) / COLUMNS as u64;
@@ -275,9 +281,14 @@ pub(super) async fn vm(
         let now = shared.clock.now();
         let from = Moment::from_millis(now.as_millis().saturating_sub(BACK));
         let asked = Asked { tenant: None, vm: Some(&name), from, until: now };
-        let report = shared.books.report(&shared.view, &asked, |_| true, actor.role != Role::Tenant);
+        let report = shared.books.report(
+            &shared.view,
+            &asked,
+            |tenant| actor.may_read(Some(tenant)),
+            actor.role != Role::Tenant,
+        );
         let host = stored.object.status.host.as_deref().unwrap_or("–");
-        let pairs = shared.books.pairs(&name);
+        let pairs = seen_pairs(&shared, &actor, &name);
         let facts = html! {
             dl {
                 dt { "tenant" } dd { a href=(format!("/ui/tenants/{}", spec.tenant)) { (spec.tenant) } }
@@ -297,8 +308,12 @@ pub(super) async fn vm(
                     tbody {
                         @for pair in &pairs {
                             tr {
-                                td { a href=(format!("/ui/vms/{}", pair.from)) { (pair.from) } }
-                                td { a href=(format!("/ui/vms/{}", pair.to)) { (pair.to) } }
+                                @for end in [&pair.from, &pair.to] {
+                                    td {
+                                        @if end == ANOTHERS { (end) }
+                                        @else { a href=(format!("/ui/vms/{end}")) { (end) } }
+                                    }
+                                }
                                 td { (rate(pair.floor)) }
                                 td { (rate(pair.rate)) }
                                 td { (rate(pair.sent)) }
