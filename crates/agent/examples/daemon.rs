@@ -18,6 +18,9 @@ fn main() -> std::process::ExitCode {
             let journal = arguments.iter().any(|a| a == "--journal").then(|| value("--journal"));
             weir_agent::run(value("--config"), journal)
         }
+        "remove" => weir_agent::remove(value("--config")).map(|told| {
+            println!("{} {:?}", told.had_state, told.left);
+        }),
         "reclaim" => weir_agent::reclaim(value("--config")).map(|n| println!("{n}")),
         "observe" | "enforce" => {
             let observes = arguments[1] == "observe";

@@ -29,6 +29,7 @@ mod policing;
 mod promised;
 mod queues;
 mod reload;
+mod removal;
 mod server;
 mod way;
 
@@ -36,6 +37,7 @@ pub use driver::{reclaim, run};
 pub use follow::{Joining, join};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};
 pub use mode::set_mode;
+pub use removal::{Removal, remove};
 pub use way::{Way, try_ways};
 
 use anyhow::Result;

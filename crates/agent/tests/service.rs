@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 const UNIT: &str = include_str!("../../../packaging/weir-agent.service");
 const CONTROLLER: &str = include_str!("../../../packaging/weir-controller.service");
+const METRICS: &str = include_str!("../../../packaging/weir-metrics.service");
 
 /// A manager's end of the conversation.
 struct Manager(UnixDatagram);
@@ -83,7 +84,11 @@ fn systemd_finds_nothing_wrong_with_the_units_and_little_that_they_expose() {
         };
         (name.to_owned(), ask(&["verify"]), ask(&["security", "--offline=true", "--threshold=30"]))
     };
-    let units = [("weir-agent.service", UNIT), ("weir-controller.service", CONTROLLER)];
+    let units = [
+        ("weir-agent.service", UNIT),
+        ("weir-controller.service", CONTROLLER),
+        ("weir-metrics.service", METRICS),
+    ];
     let answers = units.map(asked);
     std::fs::remove_dir_all(&directory).unwrap();
     for (name, verified, exposed) in answers {

@@ -317,3 +317,30 @@ fn an_overbooked_host_says_so_at_the_start_while_it_runs_and_when_asked() {
     one.stop();
     two.stop();
 }
+
+#[test]
+fn what_a_dead_agent_left_is_removed_word_by_word_and_what_another_has_is_said() {
+    let world = World::new();
+    let before = world.snapshot("host1");
+    let (sender, receiver) = (world.start(1), world.start(2));
+    stream(&world, 40, 1472, || until("the pair is known", 10, || sender.pair().is_some()));
+    let lives = world.run(1, "remove", "host1.toml");
+    let said = String::from_utf8_lossy(&lives.stderr).into_owned();
+    assert!(!lives.status.success() && said.contains("is in use by process"), "{said}");
+    assert_ne!(world.snapshot("host1"), before, "nothing was touched");
+    sender.kill_with_guardian();
+    // Named by another file, it is still found.
+    world.write_configuration(1, "a", "other", "other.toml");
+    let other = world.run(1, "remove", "other.toml");
+    let told = String::from_utf8_lossy(&other.stdout).into_owned();
+    assert!(told.starts_with("false [") && told.contains("weir_classify"), "{told}");
+    assert!(told.contains("queues of an agent"), "{told}");
+    let removed = world.run(1, "remove", "host1.toml");
+    assert_eq!(String::from_utf8_lossy(&removed.stdout), "true []\n");
+    assert_eq!(world.snapshot("host1"), before);
+    assert!(!world.bpffs().join("weir/host1").exists(), "no program or map stays pinned");
+    assert!(!world.dir.join("run/host1").exists(), "no file stays");
+    let again = world.run(1, "remove", "host1.toml");
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "false []\n");
+    receiver.stop();
+}

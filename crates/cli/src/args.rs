@@ -156,6 +156,16 @@ pub(crate) enum Command {
     },
     /// What this host can do, what is missing, what that costs and how to get it (root)
     Doctor(Doctor),
+    /// The numbers of this host's agents in the format of Prometheus (docs/watching.md)
+    Metrics(Metrics),
+    /// Gather what those who help want to see of this host, without keys and tokens, in one file (root)
+    SupportBundle(Bundle),
+    /// Take Weir out of this host: end its agent, remove what agents left, and look that nothing is left (root)
+    Remove {
+        /// agent.toml: which instance, and where its files are
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/agent.toml")]
+        config: PathBuf,
+    },
     /// Remove what a lab left behind that was killed (root)
     Clean,
     /// Take back borrowed bandwidth now: for the service manager, when the agent has ended
@@ -372,7 +382,7 @@ pub(crate) struct Import {
 
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// vms, hosts, links, tenants, topologies or reservations
+    /// vms, hosts, links, switches, tenants, topologies or reservations
     pub(crate) kind: String,
     /// Only this one
     pub(crate) name: Option<String>,
@@ -392,7 +402,7 @@ pub(crate) struct Get {
 /// One object.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// vm, host, link, tenant, topology or reservation
+    /// vm, host, link, switch, tenant, topology or reservation
     pub(crate) kind: String,
     /// Its name
     pub(crate) name: String,
@@ -833,6 +843,35 @@ pub(crate) struct Doctor {
     /// Print the findings as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// Serve them at this address, under /metrics, until Ctrl-C; else print them once
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Where the agents' sockets are
+    #[arg(long, value_name = "DIR", default_value = "/run/weir")]
+    pub(crate) run_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bundle {
+    /// The file; it must not exist [default: weir-support-HOST-SECONDS.tar.gz]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// agent.toml
+    #[arg(long, value_name = "FILE", default_value = "/etc/weir/agent.toml")]
+    pub(crate) config: PathBuf,
+    /// A journal of the agent (`weir agent --journal DIR`): its newest 64 MiB
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<PathBuf>,
+    /// How old lines of the logs may be
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "24h")]
+    pub(crate) since: Span,
+    /// Where the agents' sockets are
+    #[arg(long, value_name = "DIR", default_value = "/run/weir")]
+    pub(crate) run_dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -280,6 +280,40 @@ pub(crate) fn clean() -> Result<u8> {
     Ok(0)
 }
 
+/// `weir remove`.
+///
+/// # Errors
+///
+/// An agent lives that no service manager ends, or the kernel refuses.
+pub(crate) fn remove(config: &Path) -> Result<u8> {
+    // Else it would be started again.
+    if Path::new("/run/systemd/system").exists() {
+        let mut end = std::process::Command::new("systemctl");
+        let ended = end.args(["disable", "--now", "weir-agent"]).output()?;
+        if ended.status.success() {
+            outln!("the unit weir-agent is stopped, and does not start with the host")?;
+        }
+    }
+    let told = weir_agent::remove(config)?;
+    outln!(
+        "{}",
+        if told.had_state {
+            "what an agent had left is removed"
+        } else {
+            "no agent had left anything"
+        }
+    )?;
+    for sentence in &told.left {
+        outln!("STILL THERE: {sentence}")?;
+    }
+    if told.left.is_empty() {
+        outln!("nothing of Weir is in the kernel of this host")?;
+        return Ok(0);
+    }
+    outln!("an agent of another name may run here: name its file with --config")?;
+    Ok(1)
+}
+
 /// `weir agent` and `weir agent join`.
 pub(crate) fn agent(agent: &args::Agent) -> Result<u8> {
     if let Some(args::AgentCommand::Join { config, controller, token, ca }) = &agent.join {

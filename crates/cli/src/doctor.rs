@@ -12,6 +12,7 @@ use crate::args;
 use crate::output::{out, outln};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use weir_dataplane::probe::{self, Finding, Roots, State};
 use weir_model::agent::AgentConfig;
 use weir_study::table::Grid;
@@ -38,6 +39,16 @@ pub(crate) fn doctor(args: &args::Doctor) -> Result<u8> {
         out!("{}", text(&sections))?;
     }
     Ok(if can_enforce(&sections) { 0 } else { CANNOT })
+}
+
+/// What `weir doctor --json` says, for a file to be sent.
+///
+/// # Errors
+///
+/// None, as above.
+pub(crate) fn json(config: Option<PathBuf>) -> Result<String> {
+    let args = args::Doctor { config, bpffs: None, json: true };
+    Ok(serde_json::to_string_pretty(&as_json(&examine(&args)))?)
 }
 
 fn examine(args: &args::Doctor) -> Vec<Section> {

@@ -9,6 +9,7 @@
 
 mod args;
 mod ask;
+mod bundle;
 mod cloud;
 mod commands;
 mod constants;
@@ -17,6 +18,7 @@ mod doctor;
 mod input;
 mod lab;
 mod live;
+mod metrics;
 mod output;
 mod reproduce;
 mod sim;
@@ -116,6 +118,9 @@ fn run(command: &Command) -> Result<u8> {
             let wanted = ask::observe::Wanted { tenant: tenant.as_deref(), vms, what };
             ask::observe::run(socket, &wanted, *history)
         }
+        Command::Metrics(args) => metrics::metrics(args),
+        Command::SupportBundle(args) => bundle::bundle(args),
+        Command::Remove { config } => commands::remove(config),
         Command::Clean => commands::clean(),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Reclaim { config } => {

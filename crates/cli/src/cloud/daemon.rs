@@ -42,7 +42,8 @@ pub(crate) fn controller(args: &args::Controller) -> Result<u8> {
     }
     outln!("made {}: the first operator's token; keep it secret", client.display())?;
     outln!("made {}: clients on other machines need a copy", authority.display())?;
-    outln!("now start it: weir controller --config {}", config.display())?;
+    outln!("now start it: systemctl enable --now weir-controller, if the package is installed;")?;
+    outln!("else: weir controller --config {}", config.display())?;
     Ok(0)
 }
 

@@ -156,7 +156,14 @@ pub(crate) fn text_of(value: &Value) -> String {
     }
 }
 
-/// Whether an object is as it should be, its state in one word, and why.
+/// Whether it is unknown what became of an object: its host is silent, or has not answered yet. A
+/// reservation that is held waits for its owner, and is as it should be.
+fn is_unknown(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    object["kind"] != "Reservation" && conditions.iter().any(|one| one["status"] == "Unknown")
+}
+
+/// Whether nothing is wrong with an object, its state in one word, and why.
 pub(crate) fn state_of(object: &Value) -> (bool, String, String) {
     let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     let of = |status: &str| conditions.iter().find(move |condition| condition["status"] == status);
@@ -243,7 +250,7 @@ fn not_so(client: &mut Client, kinds: &[Kind], name: Option<&str>) -> Result<Gri
             }
             seen = true;
             let (good, state, why) = state_of(&object);
-            if !good {
+            if !good || is_unknown(&object) {
                 bad.rows.push(vec![kind.name().into(), its, state, why]);
             }
         }
@@ -253,4 +260,24 @@ fn not_so(client: &mut Client, kinds: &[Kind], name: Option<&str>) -> Result<Gri
         bad.rows.push(vec![kind.into(), name.into(), "Missing".into(), "there is none".into()]);
     }
     Ok(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_unknown, state_of};
+    use serde_json::json;
+
+    #[test]
+    fn a_silent_host_and_a_vm_that_no_host_has_answered_for_are_not_as_they_should_be() {
+        let object = |kind: &str, status: &str, reason: &str| {
+            let ready = json!({"type": "Ready", "status": "True", "reason": "Declared"});
+            let other = json!({"type": "Other", "status": status, "reason": reason});
+            json!({"kind": kind, "status": {"conditions": [ready, other]}})
+        };
+        let silent = object("Host", "Unknown", "Silent");
+        assert_eq!((is_unknown(&silent), state_of(&silent).1), (true, "Silent".into()));
+        assert!(is_unknown(&object("VM", "Unknown", "Sending")));
+        assert!(!is_unknown(&object("VM", "True", "InForce")));
+        assert!(!is_unknown(&object("Reservation", "Unknown", "Held")));
+    }
 }

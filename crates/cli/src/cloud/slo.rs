@@ -32,6 +32,11 @@ pub(crate) fn report(args: &args::SloReport) -> Result<u8> {
         ReportOutput::Table => {
             outln!("{} to {}", text_of(&told["from"]), text_of(&told["until"]))?;
             outln!("{}", floors_table(&floors).table())?;
+            if told["incomplete"] == true {
+                outln!(
+                    "The controller could not read all of its file: there may be more (see its log)."
+                )?;
+            }
             if floors.iter().all(|floor| floor["windows"] == 0) {
                 outln!("No pair wanted more than it had, so no floor was put to the test.")?;
             }

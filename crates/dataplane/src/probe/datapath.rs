@@ -15,7 +15,7 @@ use libbpf_rs::query::ProgInfoIter;
 const BY_DEFAULT: [&str; 6] = ["noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"];
 
 /// Prefix of the names of our programs.
-const OURS: &str = "weir_";
+pub(super) const OURS: &str = "weir_";
 
 /// The direction in which a VM's packets pass a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

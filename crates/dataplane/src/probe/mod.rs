@@ -15,12 +15,14 @@ mod datapath;
 mod device;
 mod kernel;
 mod offload;
+mod remains;
 mod sandbox;
 mod tools;
 
 pub use bypass::bypasses;
 pub use device::{host_traffic, ports, uplink};
 pub use kernel::{htb_sends_by_bursts, kernel, privileges};
+pub use remains::remains;
 pub use tools::tools;
 
 use std::path::{Path, PathBuf};

@@ -32,7 +32,7 @@ pub(crate) use desired::check_vms;
 pub use htb::Htb;
 pub use layout::device_name;
 pub use levels::LONGEST_WAIT;
-pub(crate) use owner::exists;
+pub(crate) use owner::{NOTE, exists};
 pub use owner::{reclaim, remove};
 pub(crate) use root::{HANDLE as ROOT_HANDLE, release};
 pub use weir_core::classes::{

@@ -7,9 +7,12 @@ use super::{Error, device_name, ports};
 use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Socket, Verb, htb};
 
+/// How the note on an instance's device begins.
+pub(crate) const NOTE: &str = "weir instance ";
+
 /// Note on an instance's device.
 pub(super) fn alias(instance: &str) -> String {
-    format!("weir instance {instance}")
+    format!("{NOTE}{instance}")
 }
 
 /// The instance's device, if it is there. It is an error if a foreign device has its name.
