@@ -65,13 +65,13 @@ fn a_bundle_has_what_there_is_says_what_is_missing_and_has_no_token() {
 fn on_a_full_disk_there_is_an_error_and_no_file() {
     let place = Place::new("full");
     // The mount is gone with the process.
-    let script = "mount -t tmpfs -o size=4k none . && cd \"$PWD\" && \"$0\" support-bundle --out b.tar.gz \
+    let script = "mount -t tmpfs -o size=4k none . && cd \"$PWD\" && head -c 4096 /dev/zero >full && \"$0\" support-bundle --out b.tar.gz \
                   --run-dir nothing; echo status $?; ls -A";
     let mut run = Command::new("unshare");
     run.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")]).current_dir(&place.0);
     let done = run.output().expect("unshare runs");
     let said = String::from_utf8_lossy(&done.stdout);
-    assert_eq!(said, "status 2\n", "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(said, "status 2\nfull\n", "{}", String::from_utf8_lossy(&done.stderr));
     let error = String::from_utf8_lossy(&done.stderr);
     assert!(error.contains("b.tar.gz: cannot be written") && error.contains("--out"), "{error}");
 }
