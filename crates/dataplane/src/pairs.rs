@@ -142,6 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn segments_that_left_count_on_when_the_kernels_32_bits_are_full() {
+        let left = |left: u32, segments| TxCounters { left: left.into(), ..counted(segments) };
+        let mut pairs = Pairs::default();
+        pairs.forget(pair(2), left(u32::MAX - 9, 5));
+        let shown = pairs.show(pair(2), left(u32::MAX, 6)).expect("it speaks again");
+        assert_eq!(shown.left, 9);
+        let shown = pairs.show(pair(2), left(20, 7)).expect("it speaks");
+        assert_eq!(shown.left, 30);
+    }
+
+    #[test]
     fn what_is_overdue_is_shown_as_lost_once() {
         let mut pairs = Pairs::default();
         assert_eq!(pairs.show_lost(pair(2), 0, 0), 0);
