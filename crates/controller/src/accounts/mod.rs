@@ -277,6 +277,8 @@ struct Said {
     at_ms: u64,
     observing: bool,
     counted: BTreeMap<(String, usize), Sum>,
+    /// Of these, what VMs on other hosts sent: one that comes back goes on where it was.
+    foreign: BTreeSet<(String, usize)>,
     pairs: Vec<PairNow>,
     troubles: Vec<Trouble>,
     borrowed: BTreeMap<(String, String), u64>,
@@ -287,12 +289,15 @@ struct Said {
 impl Said {
     fn of(host: &str, said: Accounts, view: &View) -> Self {
         let own = |vm: &str| place_of(view, vm).filter(|place| place.host == host);
-        let counted = said.floors.iter().filter_map(|floor| {
-            let place = if floor.out { own(&floor.vm) } else { place_of(view, &floor.vm) }?;
-            let way = if floor.out { OUT } else { IN };
-            Some(((key(&place.tenant, &floor.vm), way), sum_of(floor)))
-        });
-        let counted = counted.collect();
+        let (mut counted, mut foreign) = (BTreeMap::new(), BTreeSet::new());
+        for floor in &said.floors {
+            let Some(place) = place_of(view, &floor.vm) else { continue };
+            let key = (key(&place.tenant, &floor.vm), if floor.out { OUT } else { IN });
+            if floor.out && place.host != host {
+                foreign.insert(key.clone());
+            }
+            counted.insert(key, sum_of(floor));
+        }
         let is_pair =
             |pair: &PairNow| own(&pair.from).is_some() && place_of(view, &pair.to).is_some();
         let pairs = said.pairs.into_iter().filter(is_pair).take(PAIRS_MOST);
@@ -323,6 +328,7 @@ impl Said {
             at_ms: said.at_ms,
             observing: said.observing,
             counted,
+            foreign,
             pairs,
             troubles: troubles.collect(),
             borrowed,
@@ -351,7 +357,7 @@ impl Inner {
             for ((key, way), sum) in &said.counted {
                 let had = before.counted.get(&(key.clone(), *way)).copied().unwrap_or_default();
                 let more = sum.since(had);
-                if more != Sum::default() {
+                if more != Sum::default() && !said.foreign.contains(&(key.clone(), *way)) {
                     grown.push((key.clone(), *way, more));
                 }
             }

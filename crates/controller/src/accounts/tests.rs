@@ -338,6 +338,19 @@ fn a_host_speaks_for_what_its_own_vms_send_and_within_bounds() {
 }
 
 #[test]
+fn what_a_vm_sent_before_it_moved_away_and_back_is_counted_once() {
+    let (folder, view) = (Folder::new("moves"), view());
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", said(1, 0, 0), at(0), &view);
+    books.take("h0", said(1, 5, 5), at(1), &view);
+    let away =
+        view_of([("a", "h1"), ("b", "h1")].map(|(vm, host)| (vm.into(), "gold", host.into())));
+    books.take("h0", said(1, 5, 5), at(2), &away);
+    books.take("h0", said(1, 7, 7), at(3), &view);
+    assert_eq!(counted(&report(&books, &view, at(4)))[0], (7, 7));
+}
+
+#[test]
 fn a_vm_with_a_name_that_was_another_tenants_begins_anew() {
     let (folder, view) = (Folder::new("reuse"), view());
     let books = Books::open(&folder.0, 30);
