@@ -509,7 +509,7 @@ fn followers_send_writes_to_the_leader_and_a_backup_goes_back_into_an_empty_etcd
         server: format!("https://127.0.0.1:{}", cloud.controllers[follower].port),
         ..cloud.client.clone()
     };
-    // The client goes where it is sent. On a busy machine nobody may lead for a moment.
+    // The client goes where it is sent. On a busy machine no controller may lead for a moment.
     let body = object("VM", "web", json!({"tenant": "gold", "floor": {"out": "1Mbit"}}));
     let asked = (hyper::Method::POST, "/api/v1/vms", &body);
     let made = insist(&mut client(&config), &config, asked, "web");
