@@ -10,6 +10,7 @@
 
 use crate::args;
 use crate::commands::stop_flag;
+use crate::input;
 use crate::output::{errln, outln};
 use anyhow::{Context as _, Result, bail};
 use flate2::{Compression, write::GzEncoder};
@@ -93,7 +94,7 @@ fn write(
     };
     let mut parts: Vec<Box<Part<'_>>> = vec![
         Box::new(|bundle| bundle.text("about.txt", Ok(about()))),
-        Box::new(|bundle| bundle.text("agent.toml", read(&args.config))),
+        Box::new(|bundle| bundle.text("agent.toml", input::read(&args.config))),
         Box::new(|bundle| {
             let config = args.config.exists().then(|| args.config.clone());
             bundle.text("doctor.json", crate::doctor::json(config))
@@ -250,10 +251,6 @@ fn host_name() -> String {
 #[expect(clippy::disallowed_methods, reason = "a file has a date")]
 fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs())
-}
-
-fn read(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| file.display().to_string())
 }
 
 /// What a program prints, also if it ends with another status than 0.

@@ -252,7 +252,7 @@ impl Collector for Agents {
             }
             count.into_iter().map(|(side, n)| (vec![("side", side)], n)).collect()
         })?;
-        let help = "VMs whose packets are not limited as they should be";
+        let help = "VMs of which packets are not limited as they should be";
         self.family(encoder, ("vm_unenforced", help, None, false), |top| {
             top.unenforced.iter().map(|vm| (vec![("vm", vm.vm.as_str())], 1.0)).collect()
         })?;

@@ -1,24 +1,11 @@
 //! `weir support-bundle` on a host without an agent, and on a disk without room.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-bundle-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("it is ours");
-    }
-}
+mod place;
+use place::Place;
 
 fn bundle(at: &Path, arguments: &[&str]) -> Output {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -35,7 +22,7 @@ fn part(at: &Path, name: &str) -> String {
 
 #[test]
 fn a_bundle_has_what_there_is_says_what_is_missing_and_has_no_token() {
-    let place = Place::new("whole");
+    let place = Place::new("bundle-whole");
     let at = place.0.as_path();
     std::fs::write(at.join("agent.toml"), "host = \"h0\"\ntoken = \"hush\"\n").expect("ours");
     std::fs::create_dir(at.join("journal")).expect("ours");
@@ -63,7 +50,7 @@ fn a_bundle_has_what_there_is_says_what_is_missing_and_has_no_token() {
 
 #[test]
 fn on_a_full_disk_there_is_an_error_and_no_file() {
-    let place = Place::new("full");
+    let place = Place::new("bundle-full");
     // The mount is gone with the process.
     let script = "mount -t tmpfs -o size=4k none . && cd \"$PWD\" && head -c 4096 /dev/zero >full && \"$0\" support-bundle --out b.tar.gz \
                   --run-dir nothing; echo status $?; ls -A";

@@ -1,8 +1,10 @@
 //! `weir doctor` as people and scripts meet it.
 
 use serde_json::Value;
-use std::path::PathBuf;
 use std::process::{Command, Output};
+
+mod place;
+use place::Place;
 
 fn doctor(arguments: &[&str]) -> Output {
     let weir = env!("CARGO_BIN_EXE_weir");
@@ -28,18 +30,9 @@ fn the_exit_status_says_what_the_answer_says() {
     }
 }
 
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
-
 #[test]
 fn a_vm_whose_port_is_not_there_is_unenforced_by_name_and_the_status_is_1() {
-    let place = Place(std::env::temp_dir().join(format!("weir-doctor-{}", std::process::id())));
-    std::fs::create_dir_all(&place.0).expect("a folder");
+    let place = Place::new("doctor");
     let at = |name: &str| place.0.join(name).display().to_string();
     let write = |name: &str, text: &str| std::fs::write(at(name), text).expect("written");
     write("key", "00112233445566778899aabbccddeeff\n");

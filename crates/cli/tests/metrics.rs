@@ -3,16 +3,10 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("it is ours");
-    }
-}
+mod place;
+use place::Place;
 
 struct Daemon(Child);
 
@@ -53,9 +47,7 @@ fn scrape(address: &str, path: &str) -> String {
 
 #[test]
 fn numbers_of_all_agents_are_served_and_a_scraper_that_leaves_harms_nobody() {
-    let path = std::env::temp_dir().join(format!("weir-metrics-{}", std::process::id()));
-    std::fs::create_dir_all(&path).expect("a temporary folder");
-    let place = Place(path);
+    let place = Place::new("metrics");
     agent(&place.0, "h0", Some(ANSWER));
     agent(&place.0, "h1", None);
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));

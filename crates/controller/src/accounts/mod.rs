@@ -25,6 +25,7 @@ use crate::state::Stored;
 use crate::view::View;
 use keep::Keep;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,7 +56,7 @@ const TROUBLES_MOST: usize = 256;
 const BROKEN_MOST: usize = 128;
 /// Characters of a word and of a sentence of an agent.
 const WORD: usize = 40;
-const SENTENCE: usize = 500;
+pub(crate) const SENTENCE: usize = 500;
 
 /// A VM's key, a direction, and what its sums grew by.
 type Grown = (String, usize, Sum);
@@ -138,7 +139,6 @@ pub(crate) fn key(tenant: &str, vm: &str) -> String {
 }
 
 /// What is known of a VM's place.
-#[derive(Clone)]
 struct Place {
     tenant: String,
     host: String,
@@ -162,7 +162,7 @@ impl Books {
         let (grown, stretches, is_first) = {
             let mut inner = self.lock();
             inner.begun.get_or_insert(now);
-            inner.hear(host, &said, now)
+            inner.hear(host, said, now)
         };
         // Nothing waits for the disk while it holds what all hosts share.
         let bucket = now.as_millis() / BUCKET * BUCKET;
@@ -271,7 +271,6 @@ fn place_of(view: &View, vm: &str) -> Option<Place> {
 }
 
 /// What a host says, as far as it may say it, without what has no place here.
-#[derive(Clone)]
 struct Said {
     life: u64,
     at_ms: u64,
@@ -338,7 +337,7 @@ impl Said {
 }
 
 /// Words of an agent: without what terminals obey, of bounded length.
-fn plain(text: &str, most: usize) -> String {
+pub(crate) fn plain(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
 }
 
@@ -349,7 +348,12 @@ const fn sum_of(floor: &FloorAccount) -> Sum {
 
 impl Inner {
     /// Takes what a host says: what its sums grew by, its stretches, and whether it is its first word.
-    fn hear(&mut self, host: &str, said: &Said, now: Moment) -> (Vec<Grown>, Vec<Stretch>, bool) {
+    fn hear(
+        &mut self,
+        host: &str,
+        mut said: Said,
+        now: Moment,
+    ) -> (Vec<Grown>, Vec<Stretch>, bool) {
         let before = self.hosts.remove(host).filter(|before| before.life == said.life);
         let mut grown = Vec::new();
         // What an agent counted before it was known is lost.
@@ -363,25 +367,22 @@ impl Inner {
             }
         }
         let is_first = before.is_none();
-        let Said { life, observing, counted, pairs, troubles, borrowed, .. } = said.clone();
-        let stretches_before = before.map(|before| before.stretches).unwrap_or_default();
+        let broken = mem::take(&mut said.broken);
         let heard = Host {
-            life,
+            life: said.life,
             heard: now,
-            observing,
-            counted,
-            pairs,
-            troubles,
-            borrowed,
-            stretches: stretches_before,
+            observing: said.observing,
+            counted: mem::take(&mut said.counted),
+            pairs: mem::take(&mut said.pairs),
+            troubles: mem::take(&mut said.troubles),
+            borrowed: mem::take(&mut said.borrowed),
+            stretches: before.map(|before| before.stretches).unwrap_or_default(),
         };
         self.hosts.insert(host.into(), heard);
-        let of = |one: &(BrokenFloor, Place, String)| {
-            let (broken, from, to) = one.clone();
-            self.stretch(host, said, broken, from, &to, now)
+        let of = |(broken, from, to): (BrokenFloor, Place, String)| {
+            self.stretch(host, &said, broken, from, &to, now)
         };
-        let stretches = said.broken.iter().map(of).collect();
-        (grown, stretches, is_first)
+        (grown, broken.into_iter().map(of).collect(), is_first)
     }
 
     /// Adds to a VM's sums. Returns five minutes that are over and have to be written.

@@ -4,6 +4,7 @@
 //!           starts with their floors: a host that moves from files has these floors in force already.
 
 use super::{Next, Plan, Sent};
+use crate::accounts::{SENTENCE, plain};
 use crate::state::Rooms;
 use crate::store::Write;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,7 +163,7 @@ impl Plan {
         stream.refused.insert(answer.tenant.clone(), now);
         let mut less = false;
         for (vm, (_, generation, _)) in sent.vms {
-            let message = format!("host `{host}` refuses: {}", shortened(&answer.message));
+            let message = format!("host `{host}` refuses: {}", plain(&answer.message, SENTENCE));
             let reason = word(&answer.reason);
             self.observe_vm(&vm, generation, Truth::False, &reason, message);
             // What was in force before stays.
@@ -182,9 +183,4 @@ impl Plan {
 fn word(reason: &str) -> String {
     let word: String = reason.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
     if word.is_empty() { "Refused".into() } else { word }
-}
-
-/// A message of an agent, of bounded length.
-fn shortened(message: &str) -> String {
-    message.chars().filter(|c| !c.is_control()).take(500).collect()
 }
