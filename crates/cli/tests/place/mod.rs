@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-pub struct Place(pub PathBuf);
+pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary folder");
         Self(path)
