@@ -1,7 +1,10 @@
 //! The command as a script sees it: exit status, stdout, stderr. Nothing here needs root.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
+
+mod place;
+use place::Place;
 
 fn weir(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().expect("the binary runs")
@@ -14,23 +17,6 @@ fn stderr(output: &Output) -> String {
 fn scenario(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join("scenarios").join(name).display().to_string()
-}
-
-/// A folder that is removed when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-cli-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -65,7 +51,7 @@ fn help_names_every_command_and_the_exit_statuses() {
 
 #[test]
 fn a_mistake_in_a_scenario_is_one_error_with_file_line_and_field() {
-    let folder = Folder::new("mistake");
+    let folder = Place::new("cli-mistake");
     let file = folder.0.join("bad.yaml");
     let text = std::fs::read_to_string(scenario("demo.yaml")).expect("the demo is there");
     std::fs::write(&file, text.replace("duration: 18s", "durration: 18s")).expect("a file");
@@ -124,7 +110,7 @@ fn floors_that_do_not_fit_are_refused_by_the_name_of_the_link() {
 
 #[test]
 fn a_missing_agent_or_configuration_is_named() {
-    let folder = Folder::new("agents");
+    let folder = Place::new("cli-agents");
     let run_dir = folder.0.display().to_string();
     let output = weir(&["top", "--run-dir", &run_dir]);
     assert_eq!(output.status.code(), Some(2));
@@ -136,7 +122,7 @@ fn a_missing_agent_or_configuration_is_named() {
 
 #[test]
 fn a_report_needs_results() {
-    let folder = Folder::new("report");
+    let folder = Place::new("cli-report");
     let output = weir(&["report", &folder.0.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("results.json"), "{}", stderr(&output));
@@ -149,7 +135,7 @@ const NETWORK: &str = "until_ns 20000000\nmtu 1500\nnodes 2\nlinks 2\n\
 
 #[test]
 fn a_network_file_is_played_the_same_way_twice() {
-    let folder = Folder::new("network");
+    let folder = Place::new("cli-network");
     let file = folder.0.join("two.net");
     std::fs::write(&file, NETWORK).expect("a file");
     let file = file.display().to_string();
@@ -238,7 +224,7 @@ fn what_cannot_be_simulated_is_refused_by_file_and_field() {
 
 #[test]
 fn a_scenario_too_large_for_memory_says_so_before_it_starts() {
-    let folder = Folder::new("too-large");
+    let folder = Place::new("cli-too-large");
     let file = folder.0.join("large.yaml");
     let text = "apiVersion: weir/v1alpha1\nkind: Scenario\nmetadata: {name: large}\nspec:\n  \
         duration: 10s\n  topology: {single-switch: {hosts: 2, link: 1Gbit}}\n  tenants:\n    \
@@ -258,7 +244,7 @@ fn a_scenario_too_large_for_memory_says_so_before_it_starts() {
 
 #[test]
 fn a_mistake_in_a_network_file_names_file_and_line() {
-    let folder = Folder::new("network-mistake");
+    let folder = Place::new("cli-network-mistake");
     let file = folder.0.join("bad.net");
     std::fs::write(&file, NETWORK.replace("nodes 2", "nodes 1")).expect("a file");
     let output = weir(&["sim", "--network", &file.display().to_string(), "--json"]);
@@ -288,7 +274,7 @@ const FLOWS: &str = "2\n0 3 3 100 14600000 0\n1 3 3 100 1460000 0.002\n";
 
 #[test]
 fn other_simulators_files_are_played_at_both_levels() {
-    let folder = Folder::new("import");
+    let folder = Place::new("cli-import");
     let write = |name: &str, text: &str| {
         let file = folder.0.join(name);
         std::fs::write(&file, text).expect("a file");
@@ -344,7 +330,7 @@ fn other_simulators_files_are_played_at_both_levels() {
 
 #[test]
 fn what_cannot_be_played_of_other_simulators_is_refused_with_file_and_line() {
-    let folder = Folder::new("import-mistake");
+    let folder = Place::new("cli-import-mistake");
     let write = |name: &str, text: &str| {
         let file = folder.0.join(name);
         std::fs::write(&file, text).expect("a file");
@@ -396,7 +382,7 @@ spec:
 
 #[test]
 fn a_figure_is_played_in_the_simulator_kept_and_drawn() {
-    let folder = Folder::new("figure");
+    let folder = Place::new("cli-figure");
     let file = folder.0.join("tiny.yaml");
     let text = TINY.replace("SCENARIO", &scenario("elasticswitch/fig05.yaml"));
     std::fs::write(&file, text).expect("a file");
@@ -428,7 +414,7 @@ fn a_figure_is_played_in_the_simulator_kept_and_drawn() {
 
 #[test]
 fn a_mistake_in_a_figure_is_one_error_with_file_line_and_field() {
-    let folder = Folder::new("bad-figure");
+    let folder = Place::new("cli-bad-figure");
     let file = folder.0.join("bad.yaml");
     let sound = TINY.replace("SCENARIO", &scenario("elasticswitch/fig05.yaml"));
     for (from, to, says) in [
@@ -448,7 +434,7 @@ fn a_mistake_in_a_figure_is_one_error_with_file_line_and_field() {
 
 #[test]
 fn a_seed_is_played_and_written_as_a_scenario_that_can_be_played() {
-    let folder = Folder::new("swarm");
+    let folder = Place::new("cli-swarm");
     let file = folder.0.join("seed.yaml").display().to_string();
     let output = weir(&["swarm", "--seed", "3", "--write", &file]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -465,7 +451,7 @@ fn a_seed_is_played_and_written_as_a_scenario_that_can_be_played() {
 
 #[test]
 fn a_mistake_says_where_it_is_and_what_to_do() {
-    let folder = Folder::new("mistakes");
+    let folder = Place::new("cli-mistakes");
     let at = |name: &str| folder.0.join(name).display().to_string();
     std::fs::create_dir_all(at("bad")).expect("a folder");
     std::fs::write(at("bad/results.json"), r#"{"x": 1}"#).expect("a file");
@@ -518,7 +504,7 @@ const QUEUES: &str = "[port.swp1]\nrate = \"100Mbit\"\nweights = { 0 = 1, 1 = 3 
 
 #[test]
 fn a_switchs_files_are_read_before_anything_is_done() {
-    let folder = Folder::new("switch-files");
+    let folder = Place::new("cli-switch-files");
     let at = |name: &str| folder.0.join(name).display().to_string();
     std::fs::write(at("s.toml"), SWITCHES).unwrap();
     std::fs::write(at("q.toml"), QUEUES.replace('3', "three")).unwrap();

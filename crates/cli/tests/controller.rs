@@ -3,15 +3,17 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use weir_controller::client::Client;
 use weir_controller::clock::Clock;
 use weir_model::controller::{ClientConfig, ControllerConfig};
 use weir_model::moment::Moment;
 
+mod place;
 #[path = "controller/plan.rs"]
 mod plan;
+use place::Place;
 
 /// Kills of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
 const FEW: u64 = 6;
@@ -19,22 +21,6 @@ const FEW: u64 = 6;
 const A_WHILE: u64 = 600_000;
 /// How long a reservation that ended is kept, milliseconds: the default.
 const KEPT: u64 = 3_600_000;
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-cloud-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("it is ours");
-    }
-}
 
 fn weir(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -202,7 +188,7 @@ fn work(folder: &Path, seed: &mut u64) -> u64 {
 
 #[test]
 fn after_kill_9_at_any_moment_all_that_was_acknowledged_is_there() {
-    let folder = Folder::new("kill");
+    let folder = Place::new("cloud-kill");
     init(&folder.0);
     std::fs::write(folder.0.join("cloud.yaml"), CLOUD).expect("it is ours");
     let first = Daemon::start(&folder.0);
@@ -241,7 +227,7 @@ fn after_kill_9_at_any_moment_all_that_was_acknowledged_is_there() {
 
 #[test]
 fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
-    let folder = Folder::new("commands");
+    let folder = Place::new("cloud-commands");
     let at = folder.0.as_path();
     let output = weir(at, &["get", "vms"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -305,7 +291,7 @@ fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
 
 #[test]
 fn get_follows_changes_as_they_happen_until_it_is_interrupted() {
-    let folder = Folder::new("watch");
+    let folder = Place::new("cloud-watch");
     let at = folder.0.as_path();
     init(at);
     let _controller = Daemon::start(at);
@@ -355,7 +341,7 @@ fn get_follows_changes_as_they_happen_until_it_is_interrupted() {
 
 #[test]
 fn completions_and_man_pages_come_from_the_commands() {
-    let folder = Folder::new("man");
+    let folder = Place::new("cloud-man");
     for shell in ["bash", "zsh", "fish"] {
         assert!(works(&folder.0, &["completions", shell]).contains("controller"), "{shell}");
     }
@@ -366,7 +352,7 @@ fn completions_and_man_pages_come_from_the_commands() {
 
 #[test]
 fn a_controller_whose_configuration_is_wrong_names_the_line() {
-    let folder = Folder::new("config");
+    let folder = Place::new("cloud-config");
     init(&folder.0);
     let file = folder.0.join("controller.toml");
     let text = std::fs::read_to_string(&file).expect("it was made");
@@ -422,7 +408,7 @@ vms:
 
 #[test]
 fn import_shows_the_difference_makes_objects_once_and_changes_what_differs() {
-    let folder = Folder::new("import");
+    let folder = Place::new("cloud-import");
     let folder = folder.0.as_path();
     init(folder);
     let _controller = Daemon::start(folder);

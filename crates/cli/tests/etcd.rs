@@ -17,6 +17,8 @@ use weir_model::controller::{ClientConfig, ControllerConfig};
 #[path = "../../controller/tests/support/etcd_server.rs"]
 mod etcd_server;
 use etcd_server::Etcd;
+mod place;
+use place::Place;
 
 /// Kills and pauses of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
 const FEW: u64 = 15;
@@ -32,14 +34,6 @@ const PAUSE: Duration = Duration::from_millis(2500);
 const COMPARED: u64 = 5;
 /// Attempts to start a controller. On a busy machine etcd may answer too late for one.
 const ATTEMPTS: u32 = 20;
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("it is ours");
-    }
-}
 
 #[expect(clippy::disallowed_methods, reason = "a test waits for other processes")]
 fn wait(span: Duration) {
@@ -127,7 +121,7 @@ impl Drop for Controller {
 
 /// Three controllers, and how clients reach them.
 struct Cloud {
-    folder: Folder,
+    folder: Place,
     etcd: Etcd,
     controllers: Vec<Controller>,
     client: ClientConfig,
@@ -135,9 +129,7 @@ struct Cloud {
 
 impl Cloud {
     fn start(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-three-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        let (folder, etcd) = (Folder(path), Etcd::start());
+        let (folder, etcd) = (Place::new(&format!("three-{name}")), Etcd::start());
         let at = folder.0.as_path();
         let store = format!("{}/cloud", etcd.address());
         let made = Command::new(env!("CARGO_BIN_EXE_weir"))

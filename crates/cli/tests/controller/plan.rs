@@ -1,6 +1,6 @@
 //! `weir plan --without` against what then happens.
 
-use super::{Daemon, Folder, client, init, weir, works};
+use super::{Daemon, Place, client, init, weir, works};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -94,7 +94,7 @@ fn lost(at: &Path, kind: &str, name: &str) -> Vec<Value> {
 
 #[test]
 fn a_plan_without_something_says_what_happens_when_it_is_gone() {
-    let folder = Folder::new("without");
+    let folder = Place::new("cloud-without");
     let at = folder.0.as_path();
     init(at);
     let _controller = Daemon::start(at);
@@ -174,7 +174,7 @@ fn a_plan_without_something_says_what_happens_when_it_is_gone() {
 
 #[test]
 fn what_an_operator_drains_is_said_at_once_and_status_waits_for_it() {
-    let folder = Folder::new("drain");
+    let folder = Place::new("cloud-drain");
     let at = folder.0.as_path();
     init(at);
     let _controller = Daemon::start(at);
