@@ -3,9 +3,10 @@
  * From octets to what the programs need: the source and destination of a
  * packet, its number of segments, and their length on the wire.
  *
- * Everything is read with bpf_skb_load_bytes, which checks bounds and also
- * finds octets outside the linear part. A VLAN tag is skipped, not obeyed: a
- * tag is no way around the check of the source.
+ * The headers of a plain IPv4 packet are read where they lie, if they are in the
+ * linear part. Everything else is read with bpf_skb_load_bytes, which checks
+ * bounds and also finds octets outside that part. A VLAN tag is skipped, not
+ * obeyed: a tag is no way around the check of the source.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
@@ -156,12 +157,30 @@ static __always_inline enum kind parse_arp(struct __sk_buff *skb, struct packet 
 	return KIND_ARP;
 }
 
+/* An Ethernet header without tags, and IPv4's behind it. */
+struct plain_headers {
+	__u16 mac[ETH_ALEN];
+	__be16 type;
+	struct iphdr ip;
+} __attribute__((packed, aligned(2)));
+
+/* A packet's first headers, if they are in its linear part; else 0. */
+static __always_inline struct plain_headers *plain_headers(struct __sk_buff *skb)
+{
+	struct plain_headers *headers = (void *)(long)skb->data;
+
+	return (void *)(headers + 1) <= (void *)(long)skb->data_end ? headers : 0;
+}
+
 static __always_inline enum kind parse_ip4(struct __sk_buff *skb, struct packet *p)
 {
+	struct plain_headers *headers = plain_headers(skb);
 	struct iphdr ip;
 	__u32 header, total;
 
-	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+	if (headers && p->l3 == ETH_HLEN)
+		ip = headers->ip;
+	else if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
 		return KIND_BAD;
 	header = ip.ihl * 4;
 	total = bpf_ntohs(ip.tot_len);
@@ -253,13 +272,16 @@ static __always_inline enum kind parse_ip6(struct __sk_buff *skb, struct packet 
 
 static __always_inline enum kind parse(struct __sk_buff *skb, struct packet *p)
 {
+	struct plain_headers *headers = plain_headers(skb);
 	enum kind kind = KIND_OTHER;
 	__be16 type;
 
 	p->octets = skb->len + (skb->vlan_present ? VLAN_HLEN : 0);
 	p->segments = 1;
 	p->l3 = ETH_HLEN;
-	if (bpf_skb_load_bytes(skb, ETH_HLEN - 2, &type, sizeof(type)))
+	if (headers)
+		type = headers->type;
+	else if (bpf_skb_load_bytes(skb, ETH_HLEN - 2, &type, sizeof(type)))
 		return KIND_BAD;
 	/* The outer tag is usually in skb->vlan_tci; two may be in the octets. */
 #pragma unroll

@@ -55,7 +55,7 @@ const FIRST: usize = intf::FIRST_PAIR as usize;
 /// A host whose pairs have a class of HTB, at a rate at which no packet waits.
 fn shaping() -> Result<Programs, Box<dyn std::error::Error>> {
     let programs = host(1, 0x1_4000)?;
-    programs.levels()?.put(FIRST, level(0));
+    programs.levels()?.put(FIRST, intf::Level { limit: 0, ..level(0) });
     Ok(programs)
 }
 
@@ -68,6 +68,9 @@ fn departing() -> Result<Programs, Box<dyn std::error::Error>> {
     }
     Ok(programs)
 }
+
+/// Bit/s. A class that is faster has no limit in time.
+const GIGABIT: u64 = 1_000_000_000;
 
 fn level(parent: u64) -> intf::Level {
     let rate = 10_000_000_000_000;
@@ -124,6 +127,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
     programs.levels()?.put(FIRST, intf::Level { limit_ns: 0, ..level(0) });
     measure("weir_classify, fast", &programs, Program::Classify, &frame)?;
+    programs.levels()?.put(FIRST, intf::Level { ceiling: GIGABIT, floor: GIGABIT, ..level(0) });
+    measure("weir_classify, full queue", &programs, Program::Classify, &frame)?;
     measure("weir_stamp, departing", &departing()?, Program::Stamp, &frame)?;
     tag_costs()?;
     eyeq_costs()
