@@ -126,15 +126,33 @@ impl Interface {
 
     /// The same interface under its present name; `None` if it is gone.
     pub fn now(&self) -> Option<Self> {
-        let mut name = [0; libc::IFNAMSIZ];
-        // SAFETY: the buffer has the size that the call is documented to need.
-        let found = unsafe { libc::if_indextoname(self.index, name.as_mut_ptr()) };
-        if found.is_null() {
-            return None;
-        }
-        // SAFETY: the call has written a terminated string into the buffer, which lives.
-        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-        Some(Self { name: name.to_string_lossy().into_owned(), index: self.index })
+        Names::open().of(self)
+    }
+}
+
+/// Asks for the present names of interfaces: one socket for many of them.
+pub(crate) struct Names(Option<OwnedFd>);
+
+impl Names {
+    /// In the network namespace of this thread. Without a free descriptor no name is known.
+    pub(crate) fn open() -> Self {
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        // SAFETY: a fresh descriptor with no other owner.
+        Self(checked(fd).ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// An interface under its present name; `None` if it is gone.
+    pub(crate) fn of(&self, interface: &Interface) -> Option<Interface> {
+        // SAFETY: zero is a valid value of a struct of integers and a union of such.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_ifindex = interface.index as i32;
+        let socket = self.0.as_ref()?.as_raw_fd();
+        // SAFETY: a live socket, and a request of the kernel's size that outlives the call.
+        checked(unsafe { libc::ioctl(socket, libc::SIOCGIFNAME, &raw mut request) }).ok()?;
+        // SAFETY: the call has written a terminated string into the request, which lives.
+        let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
+        Some(Interface { name: name.to_string_lossy().into_owned(), index: interface.index })
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     Dataplane, Hook, adoption, attach_one, drop_ports, eyeq, fill_endpoints, fill_places,
     fill_ports, hooks, shaper_config, shares, sweep, vcc,
 };
-use crate::attach::{self, Interface, Mode};
+use crate::attach::{self, Interface, Mode, Names};
 use crate::config::Config;
 use crate::error::Error;
 use crate::instance::Deed;
@@ -39,7 +39,7 @@ impl Dataplane {
     /// levels again.
     pub fn apply(&mut self, config: Config, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         config.check()?;
-        self.follow_names()?;
+        self.follow_names(&Names::open())?;
         let asked = config;
         let config = self.devices.resolve(asked.clone());
         config.check()?;
@@ -60,13 +60,13 @@ impl Dataplane {
 
     /// VMs of this host whose packets pass both of our programs.
     pub fn guarded(&self) -> BTreeSet<VmId> {
-        let is_guarded = |name: &str| {
-            let on = self.attached.iter().find(|hook| hook.interface.name == name);
-            let Some(Hook { interface, .. }) = on else { return false };
-            [Program::Classify, eyeq::meter(&self.config)]
-                .into_iter()
-                .all(|program| self.is_on(&Hook { interface: interface.clone(), program }))
-        };
+        let both = [Program::Classify, eyeq::meter(&self.config)];
+        let ours = self.attached.iter().filter(|hook| both.contains(&hook.program));
+        let on: BTreeSet<(&str, Program)> = ours
+            .filter(|hook| self.holds(hook))
+            .map(|hook| (hook.interface.name.as_str(), hook.program))
+            .collect();
+        let is_guarded = |name: &str| both.into_iter().all(|program| on.contains(&(name, program)));
         let here = self.config.ports.iter().filter(|port| is_guarded(&port.interface));
         here.map(|port| port.vm).collect()
     }
@@ -162,9 +162,13 @@ impl Dataplane {
     /// Whether we attached there, and the kernel says that it still hangs there: an interface that
     /// was made anew under the same name and index has lost it.
     pub(super) fn is_on(&self, hook: &Hook) -> bool {
+        self.attached.contains(hook) && self.holds(hook)
+    }
+
+    /// Whether the program of one of `attached` is there still.
+    fn holds(&self, hook: &Hook) -> bool {
         let program = self.programs.fd(hook.program);
-        self.attached.contains(hook)
-            && attach::is_held(hook, self.mode, program, &self.instance.links())
+        attach::is_held(hook, self.mode, program, &self.instance.links())
     }
 
     /// How many entries each table of pairs has, and how many all VMs' places would need: more than

@@ -8,7 +8,7 @@
 //!           again ([`Devices::reread`]) gets their present devices.
 //! Not here  Whether programs are still attached to a device: see `plumbing`.
 
-use crate::attach::{Interface, is_pinned_on};
+use crate::attach::{Interface, Names, is_pinned_on};
 use crate::config::Config;
 use crate::error::Error;
 use crate::instance::{Deed, Instance, Journal};
@@ -81,9 +81,9 @@ impl Devices {
     }
 
     /// Devices whose name has changed.
-    pub(super) fn renamed(&self) -> Vec<Renamed> {
+    pub(super) fn renamed(&self, names: &Names) -> Vec<Renamed> {
         let now = |(configured, known): (&String, &Interface)| {
-            let now = known.now()?.name;
+            let now = names.of(known)?.name;
             let taken = now != *configured && Interface::find(configured).is_ok();
             (now != *configured).then(|| Renamed { configured: configured.clone(), now, taken })
         };

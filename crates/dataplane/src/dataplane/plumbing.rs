@@ -15,7 +15,7 @@
 
 use super::devices::Renamed;
 use super::{Dataplane, eyeq, shares};
-use crate::attach::{self, Hook, Mode};
+use crate::attach::{self, Hook, Mode, Names};
 use crate::error::Error;
 use crate::intf;
 use crate::nl;
@@ -81,7 +81,8 @@ impl Dataplane {
     ///
     /// The kernel does not answer. A repair that it refuses is no error but a fault that is left.
     pub fn tend(&mut self, may_mend: bool) -> Result<Tended, Error> {
-        self.follow_names()?;
+        let names = Names::open();
+        self.follow_names(&names)?;
         self.drain()?;
         if self.looks.is_multiple_of(LOOKS_AROUND) {
             self.look_around()?;
@@ -102,7 +103,7 @@ impl Dataplane {
         }
         let faults: Vec<Fault> = found.into_iter().map(|found| found.fault).collect();
         self.hold_to_floors(faults.iter().flat_map(|fault| &fault.vms).copied().collect())?;
-        Ok(Tended { mended, faults, renamed: self.devices.renamed() })
+        Ok(Tended { mended, faults, renamed: self.devices.renamed(&names) })
     }
 
     /// From now on the names in a configuration mean the devices that have them, also where a port
@@ -123,10 +124,10 @@ impl Dataplane {
     }
 
     /// Adopts the present names of interfaces.
-    pub(super) fn follow_names(&mut self) -> Result<(), Error> {
+    pub(super) fn follow_names(&mut self, present: &Names) -> Result<(), Error> {
         let mut names: BTreeMap<u32, (String, String)> = BTreeMap::new();
         for Hook { interface, .. } in self.attached.iter().filter(|hook| is_first(hook)) {
-            if let Some(now) = interface.now().filter(|now| now.name != interface.name) {
+            if let Some(now) = present.of(interface).filter(|now| now.name != interface.name) {
                 names.insert(interface.index, (interface.name.clone(), now.name));
             }
         }
