@@ -9,7 +9,7 @@
 
 mod held;
 
-pub(crate) use held::{is_held, is_pinned_on, program_id, program_name};
+pub(crate) use held::{is_attached, is_held, is_pinned_on, program_id, program_name};
 
 use crate::error::{Context, Error, checked};
 use crate::nl;

@@ -25,6 +25,15 @@ pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>, links: &
     })
 }
 
+/// Whether a program with this number is attached there by TCX. It costs half of what
+/// [`is_held`] does, which asks the pinned link.
+pub(crate) fn is_attached(hook: &Hook, id: u32) -> bool {
+    match super::tcx_programs(hook.interface.index, hook.tcx()) {
+        Ok(there) => there.contains(&id),
+        Err(e) => e.raw_os_error() != Some(libc::ENODEV),
+    }
+}
+
 /// Whether a link of this name is pinned under `links` and is on that very interface, with any
 /// program.
 pub(crate) fn is_pinned_on(hook: &Hook, links: &Path) -> bool {

@@ -62,8 +62,13 @@ impl Dataplane {
     pub fn guarded(&self) -> BTreeSet<VmId> {
         let both = [Program::Classify, eyeq::meter(&self.config)];
         let ours = self.attached.iter().filter(|hook| both.contains(&hook.program));
+        let ids = self.own_ids();
+        let is_on = |hook: &Hook| match (self.mode, ids.get(&hook.program)) {
+            (Mode::Tcx, Some(id)) => attach::is_attached(hook, *id),
+            _ => self.holds(hook),
+        };
         let on: BTreeSet<(&str, Program)> = ours
-            .filter(|hook| self.holds(hook))
+            .filter(|hook| is_on(hook))
             .map(|hook| (hook.interface.name.as_str(), hook.program))
             .collect();
         let is_guarded = |name: &str| both.into_iter().all(|program| on.contains(&(name, program)));
