@@ -131,6 +131,7 @@ fn serve(mut stream: &UnixStream, loop_: &SyncSender<Question>, rope: &OwnedFd) 
         };
         // In one piece: a write per word would cost the host more than the answer.
         let mut line = serde_json::to_vec(&reply)?;
+        drop(reply);
         line.push(b'\n');
         stream.write_all(&line)?;
     }

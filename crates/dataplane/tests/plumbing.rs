@@ -142,6 +142,31 @@ fn flags(host: &mut Dataplane) -> u32 {
     host.port_flags(VM).unwrap()
 }
 
+/// The answer of a call of the kernel, which is a descriptor or 0.
+fn number(ret: i32) -> i32 {
+    assert!(ret >= 0, "{}", std::io::Error::last_os_error());
+    ret
+}
+
+/// A program that lets every packet pass.
+fn stranger() -> OwnedFd {
+    // r0 = 0 (TCX_PASS); exit
+    let code: [u64; 2] = [0xb7, 0x95];
+    // SAFETY: both strings are terminated, the code has as many instructions as is said.
+    let program = number(unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+            c"stranger".as_ptr(),
+            c"GPL".as_ptr(),
+            code.as_ptr().cast(),
+            code.len() as _,
+            std::ptr::null_mut(),
+        )
+    });
+    // SAFETY: a fresh descriptor that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(program) }
+}
+
 /// A foreign program that lets every packet pass and asks no program behind it, attached on
 /// a side of host 1's port until it is dropped.
 struct Stranger(#[expect(dead_code, reason = "its end detaches")] OwnedFd);
@@ -157,26 +182,8 @@ impl Stranger {
         kind: libbpf_sys::bpf_attach_type,
         first: bool,
     ) -> Self {
-        let number = |ret: i32| {
-            assert!(ret >= 0, "{}", std::io::Error::last_os_error());
-            ret
-        };
-        // r0 = 0 (TCX_PASS); exit
-        let code: [u64; 2] = [0xb7, 0x95];
         world.inside("host1", || {
-            // SAFETY: both strings are terminated, the code has as many instructions as is said.
-            let program = number(unsafe {
-                libbpf_sys::bpf_prog_load(
-                    libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
-                    c"stranger".as_ptr(),
-                    c"GPL".as_ptr(),
-                    code.as_ptr().cast(),
-                    code.len() as _,
-                    std::ptr::null_mut(),
-                )
-            });
-            // SAFETY: a fresh descriptor that nobody else owns.
-            let program = unsafe { OwnedFd::from_raw_fd(program) };
+            let program = stranger();
             // SAFETY: a terminated string.
             let port = unsafe { libc::if_nametoindex(device.as_ptr()) };
             let flags = if first { libbpf_sys::BPF_F_BEFORE } else { 0 };
@@ -297,6 +304,41 @@ fn a_program_that_somebody_took_off_comes_back_and_its_pairs_stay() {
         assert_eq!(shaped(&world, &mut host, 5), 5, "{mode:?}");
         world.inside("host1", || host.close()).unwrap();
     }
+}
+
+#[test]
+fn a_port_with_other_programs_in_its_links_is_lost_and_comes_back_with_a_change() {
+    if !modes().contains(&Mode::Tcx) {
+        return;
+    }
+    let world = World::new();
+    let _sink = world.udp(2);
+    let mut host = open(&world, world.config(1, Mode::Tcx));
+    let links = world.bpffs().join("weir/host1/links");
+    let shown = world.ip("host1", "-o link show dev port");
+    let index = shown.split(':').next().unwrap();
+    for ours in ["weir_classify", "weir_meter"] {
+        let pin = links.join(format!("{ours}-{index}")).display().to_string();
+        let pin = std::ffi::CString::new(pin).unwrap();
+        let program = stranger();
+        // SAFETY: a terminated string, then live descriptors and no options.
+        unsafe {
+            let link = OwnedFd::from_raw_fd(number(libbpf_sys::bpf_obj_get(pin.as_ptr())));
+            let (link, program) = (link.as_raw_fd(), program.as_raw_fd());
+            number(libbpf_sys::bpf_link_update(link, program, std::ptr::null()));
+        }
+    }
+    let here = &mut host;
+    assert_eq!(world.inside("host1", move || here.lost_ports()), [VM]);
+    let config = world.config(1, Mode::Tcx);
+    world.inside("host1", || host.apply(config, &BTreeSet::from([VM]))).unwrap();
+    let here = &mut host;
+    assert_eq!(world.inside("host1", move || here.lost_ports()), []);
+    assert_eq!(tend(&world, &mut host), Tended::default());
+    let (floor, ceiling) = (Rate::from_mbps(10), Rate::from_mbps(50));
+    host.set(&[PairRate { pair: PAIR, floor, ceiling }]).unwrap();
+    assert_eq!(shaped(&world, &mut host, 5), 5);
+    world.inside("host1", || host.close()).unwrap();
 }
 
 /// Detaches one of our programs as another process would.

@@ -63,6 +63,7 @@ impl Dataplane {
         let both = [Program::Classify, eyeq::meter(&self.config)];
         let ours = self.attached.iter().filter(|hook| both.contains(&hook.program));
         let ids = self.own_ids();
+        // Half of what `holds` asks: a link that lives elsewhere shows no program of ours here.
         let is_on = |hook: &Hook| match (self.mode, ids.get(&hook.program)) {
             (Mode::Tcx, Some(id)) => attach::is_attached(hook, *id),
             _ => self.holds(hook),
@@ -170,10 +171,14 @@ impl Dataplane {
         self.attached.contains(hook) && self.holds(hook)
     }
 
-    /// Whether the program of one of `attached` is there still.
+    /// Whether the program of one of `attached` is there still. With TCX the pinned link must be
+    /// there, and its program must be ours: what `guarded` calls lost is attached anew.
     fn holds(&self, hook: &Hook) -> bool {
         let program = self.programs.fd(hook.program);
+        let is_ours =
+            || attach::program_id(program).map_or(true, |id| attach::is_attached(hook, id));
         attach::is_held(hook, self.mode, program, &self.instance.links())
+            && (self.mode == Mode::Clsact || is_ours())
     }
 
     /// How many entries each table of pairs has, and how many all VMs' places would need: more than
