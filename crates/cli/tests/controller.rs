@@ -282,12 +282,12 @@ fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
     daemon.kill();
     let refused = weir(at, &["restore", "b.jsonl", "--config", "controller.toml"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("move it away first"));
-    // A new machine has no data folder; the keys are copied into it.
-    std::fs::rename(at.join("data"), at.join("old")).expect("it is there");
+    std::fs::remove_file(at.join("data/store.redb")).expect("it is there");
+    std::fs::rename(at.join("data/pairs.keys"), at.join("pairs.keys")).expect("it is there");
+    let refused = weir(at, &["restore", "b.jsonl", "--config", "controller.toml"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no pairs.keys"));
+    std::fs::rename(at.join("pairs.keys"), at.join("data/pairs.keys")).expect("it is ours");
     works(at, &["restore", "b.jsonl", "--config", "controller.toml"]);
-    for key in ["ca.crt", "ca.key", "pairs.keys"] {
-        std::fs::copy(at.join("old").join(key), at.join("data").join(key)).expect("it is a key");
-    }
     let daemon = Daemon::start(at);
     assert!(works(at, &["get", "vms"]).contains("web"), "it was there when the backup was taken");
     daemon.kill();

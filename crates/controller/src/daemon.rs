@@ -127,7 +127,9 @@ pub fn init_as(path: &Path, client: &Path, wanted: ControllerConfig) -> Result<M
     if client.exists() {
         bail!("{}: exists: move it away, or write --client FILE", client.display());
     }
-    make_folder(folder)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(|| {
+        format!("cannot make {}: name a folder that you may write to: --data DIR", folder.display())
+    })?;
     let shared = config.etcd().map(|_| empty_etcd(&config)).transpose()?;
     let clock = Clock::start();
     let (certificate, key) = tls::make_authority(clock.now())?;
@@ -188,13 +190,6 @@ fn with_first_token(clock: &Clock, secret: &str) -> Result<State> {
     Ok(state)
 }
 
-/// The data folder, which only its owner may read, unless it is there.
-fn make_folder(folder: &Path) -> Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(|| {
-        format!("cannot make {}: name a folder that you may write to: --data DIR", folder.display())
-    })
-}
-
 /// etcd where no record is, with nobody else to write into it.
 fn empty_etcd(config: &ControllerConfig) -> Result<EtcdStore> {
     let mut store = EtcdStore::open(etcd_settings(config, config.listen)?)?;
@@ -220,13 +215,20 @@ fn empty_etcd(config: &ControllerConfig) -> Result<EtcdStore> {
 ///
 /// # Errors
 ///
-/// The backup is none, there is a store already, or it cannot be written.
+/// The backup is none, the former controller's keys are not there, there is a store already, or it
+/// cannot be written.
 pub fn restore(backup: impl BufRead, config: &ControllerConfig) -> Result<u64> {
+    let folder = &config.data_dir;
+    let is_missing = |name: &&str| !folder.join(name).exists();
+    if let Some(name) = [CA_CERTIFICATE, CA_KEY, PAIRS].into_iter().find(is_missing) {
+        bail!(
+            "{}: there is no {name}: copy ca.crt, ca.key and pairs.keys of the former controller there \
+             first, or its hosts will not know this one",
+            folder.display()
+        );
+    }
     match config.etcd() {
-        None => {
-            make_folder(&config.data_dir)?;
-            Ok(backup::restore(backup, &store_path(config))?)
-        }
+        None => Ok(backup::restore(backup, &store_path(config))?),
         Some(_) => {
             let records = backup::read(backup)?;
             Ok(backup::restore_into(records, &mut empty_etcd(config)?)?)

@@ -9,7 +9,7 @@
 
 mod held;
 
-pub(crate) use held::{is_attached, is_held, is_pinned_on, program_id, program_name};
+pub(crate) use held::{is_held, is_pinned_on, program_id, program_name};
 
 use crate::error::{Context, Error, checked};
 use crate::nl;
@@ -139,7 +139,7 @@ impl Names {
         // SAFETY: no pointers; the result is checked before it is owned.
         let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         // SAFETY: a fresh descriptor with no other owner.
-        Self(checked(fd).ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+        Self((fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// An interface under its present name; `None` if it is gone.
@@ -149,7 +149,10 @@ impl Names {
         request.ifr_ifru.ifru_ifindex = interface.index as i32;
         let socket = self.0.as_ref()?.as_raw_fd();
         // SAFETY: a live socket, and a request of the kernel's size that outlives the call.
-        checked(unsafe { libc::ioctl(socket, libc::SIOCGIFNAME, &raw mut request) }).ok()?;
+        let ret = unsafe { libc::ioctl(socket, libc::SIOCGIFNAME, &raw mut request) };
+        if ret < 0 {
+            return None;
+        }
         // SAFETY: the call has written a terminated string into the request, which lives.
         let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
         Some(Interface { name: name.to_string_lossy().into_owned(), index: interface.index })

@@ -163,7 +163,7 @@ fn stranger() -> OwnedFd {
             std::ptr::null_mut(),
         )
     });
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor with no other owner.
     unsafe { OwnedFd::from_raw_fd(program) }
 }
 
@@ -194,7 +194,7 @@ impl Stranger {
                 let options = &raw const options;
                 libbpf_sys::bpf_link_create(program.as_raw_fd(), port as i32, kind, options)
             });
-            // SAFETY: a fresh descriptor that nobody else owns.
+            // SAFETY: a fresh descriptor with no other owner.
             Self(unsafe { OwnedFd::from_raw_fd(link) })
         })
     }

@@ -2,8 +2,8 @@
 //!
 //! Problem   A new device may get the name and the index of one that was deleted, and the programs
 //!           went with the old one.
-//! Approach  A TCX link is asked for its interface, and has none when that is gone. Under clsact
-//!           the filter is asked for its program.
+//! Approach  The interface is asked for the programs that TCX runs on it; under clsact the filter
+//!           is asked for its program.
 //! Promises  A program counts as gone only if the kernel says so. A question that fails for another
 //!           reason (no descriptor left) takes no floor away.
 
@@ -14,10 +14,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// Whether `program` is attached there, by its link pinned under `links` or as our filter.
-pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>, links: &Path) -> bool {
+/// Whether `program` is attached there.
+pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>) -> bool {
     let held = match mode {
-        Mode::Tcx => interface_of(hook, links).map(|index| index == hook.interface.index),
+        Mode::Tcx => is_on_tcx(hook, program),
         Mode::Clsact => is_filter(hook, program),
     };
     held.unwrap_or_else(|e| {
@@ -25,13 +25,9 @@ pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>, links: &
     })
 }
 
-/// Whether a program with this number is attached there by TCX. It costs half of what
-/// [`is_held`] does, which asks the pinned link.
-pub(crate) fn is_attached(hook: &Hook, id: u32) -> bool {
-    match super::tcx_programs(hook.interface.index, hook.tcx()) {
-        Ok(there) => there.contains(&id),
-        Err(e) => e.raw_os_error() != Some(libc::ENODEV),
-    }
+fn is_on_tcx(hook: &Hook, program: BorrowedFd<'_>) -> io::Result<bool> {
+    let there = super::tcx_programs(hook.interface.index, hook.tcx())?;
+    Ok(there.contains(&program_id(program)?))
 }
 
 /// Whether a link of this name is pinned under `links` and is on that very interface, with any

@@ -62,14 +62,8 @@ impl Dataplane {
     pub fn guarded(&self) -> BTreeSet<VmId> {
         let both = [Program::Classify, eyeq::meter(&self.config)];
         let ours = self.attached.iter().filter(|hook| both.contains(&hook.program));
-        let ids = self.own_ids();
-        // Half of what `holds` asks: a link that lives elsewhere shows no program of ours here.
-        let is_on = |hook: &Hook| match (self.mode, ids.get(&hook.program)) {
-            (Mode::Tcx, Some(id)) => attach::is_attached(hook, *id),
-            _ => self.holds(hook),
-        };
         let on: BTreeSet<(&str, Program)> = ours
-            .filter(|hook| is_on(hook))
+            .filter(|hook| self.is_held(hook))
             .map(|hook| (hook.interface.name.as_str(), hook.program))
             .collect();
         let is_guarded = |name: &str| both.into_iter().all(|program| on.contains(&(name, program)));
@@ -168,17 +162,11 @@ impl Dataplane {
     /// Whether we attached there, and the kernel says that it still hangs there: an interface that
     /// was made anew under the same name and index has lost it.
     pub(super) fn is_on(&self, hook: &Hook) -> bool {
-        self.attached.contains(hook) && self.holds(hook)
+        self.attached.contains(hook) && self.is_held(hook)
     }
 
-    /// Whether the program of one of `attached` is there still. With TCX the pinned link must be
-    /// there, and its program must be ours: what `guarded` calls lost is attached anew.
-    fn holds(&self, hook: &Hook) -> bool {
-        let program = self.programs.fd(hook.program);
-        let is_ours =
-            || attach::program_id(program).map_or(true, |id| attach::is_attached(hook, id));
-        attach::is_held(hook, self.mode, program, &self.instance.links())
-            && (self.mode == Mode::Clsact || is_ours())
+    fn is_held(&self, hook: &Hook) -> bool {
+        attach::is_held(hook, self.mode, self.programs.fd(hook.program))
     }
 
     /// How many entries each table of pairs has, and how many all VMs' places would need: more than

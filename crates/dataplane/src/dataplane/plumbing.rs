@@ -210,7 +210,7 @@ impl Dataplane {
     }
 
     /// The kernel's numbers of all programs that are loaded here.
-    pub(super) fn own_ids(&self) -> BTreeMap<Program, u32> {
+    fn own_ids(&self) -> BTreeMap<Program, u32> {
         let loaded = self.programs.loaded().into_iter();
         let id = |program| Some((program, attach::program_id(self.programs.fd(program)).ok()?));
         loaded.filter_map(id).collect()

@@ -452,12 +452,7 @@ impl Dataplane {
 
     fn is_translating(&self, hook: &Hook) -> bool {
         self.translators.attached.contains(hook)
-            && attach::is_held(
-                hook,
-                self.mode,
-                self.programs.fd(hook.program),
-                &self.instance.links(),
-            )
+            && attach::is_held(hook, self.mode, self.programs.fd(hook.program))
     }
 
     /// Removes everything that these VMs asked for.
