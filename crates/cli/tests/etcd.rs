@@ -213,6 +213,7 @@ fn insist(
     loop {
         match client.ask(method.clone(), path, headers, text.clone()) {
             Ok(reply) if reply.status < 500 => {
+                assert_ne!(reply.status, 307, "it is sent nowhere: {}", reply.json());
                 let etag = reply.headers.get("etag").and_then(|value| value.to_str().ok());
                 let version = etag.and_then(|text| text.trim_matches('"').parse().ok());
                 return (reply.status, reply.json(), version);
@@ -350,7 +351,7 @@ fn compare(cloud: &Cloud, all: &[&Known], kill: u64) {
             .filter(|one| one["status"]["phase"] == "Held")
             .map(|one| text(&one["metadata"]["name"]))
             .collect();
-        assert_eq!(found, held, "kill {kill}");
+        assert_eq!(found, held, "kill {kill}, controller {n}");
     }
 }
 

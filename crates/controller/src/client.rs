@@ -209,10 +209,13 @@ impl Client {
     ) -> Result<Begun, ClientError> {
         for _ in 0..=REDIRECTS {
             let answer = self.once(&method, path, headers, body.clone())?;
-            let place = answer.headers().get("location").filter(|_| answer.status() == 307);
-            let Some(place) = place.and_then(|place| Place::parse(place.to_str().ok()?)) else {
+            if answer.status() != 307 {
                 return Ok(Begun::new(answer));
-            };
+            }
+            let place = answer.headers().get("location");
+            let place = place.and_then(|place| Place::parse(place.to_str().ok()?));
+            // An answer that sends nowhere has done nothing.
+            let Some(place) = place else { break };
             // The leader is asked first from now on.
             self.places.retain(|other| *other != place);
             self.places.insert(0, place);
@@ -385,5 +388,47 @@ impl Begun {
                 None => return Ok(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::tls::{Authority, Current, make_authority, server_config};
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_redirection_that_leads_nowhere_is_no_answer() {
+        let folder = std::env::temp_dir().join(format!("weir-nowhere-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let (key, ca) = (folder.join("ca.key"), folder.join("ca.crt"));
+        let clock = Clock::start();
+        let (certificate, secret) = make_authority(clock.now()).expect("made");
+        std::fs::write(&ca, certificate).expect("ours");
+        std::fs::write(&key, secret).expect("ours");
+        let authority = Authority::read(&key, &ca, vec!["127.0.0.1".into()]).expect("read");
+        let current = Arc::new(Current::new(authority.sign(&clock).expect("signed")));
+        let config = Arc::new(server_config(current, &authority, clock).expect("sound"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let server = format!("https://{}", listener.local_addr().expect("it is bound"));
+        let answering = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a client");
+            let tls = rustls::ServerConnection::new(config).expect("sound");
+            let mut stream = BufReader::new(rustls::StreamOwned::new(tls, stream));
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                stream.read_line(&mut line).expect("a line of the head");
+            }
+            let answer = b"HTTP/1.1 307 Temporary Redirect\r\ncontent-length: 0\r\n\r\n";
+            stream.get_mut().write_all(answer).expect("it listens");
+        });
+        let mut client = Client::new(&server, &ca, "secret").expect("an address");
+        let told = client.send(Method::POST, "/api/v1/vms", &Value::Null);
+        answering.join().expect("it answered");
+        std::fs::remove_dir_all(&folder).expect("ours");
+        assert!(matches!(&told, Err(ClientError::Unreachable { .. })), "{told:?}");
     }
 }

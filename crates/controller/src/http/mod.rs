@@ -27,7 +27,6 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::metrics::{Asked, Metrics};
 use crate::problem::Problem;
-use crate::store::Standing;
 use crate::tls::Authority;
 use crate::ui::{LOGIN, PAGES};
 use crate::view::View;
@@ -153,8 +152,8 @@ async fn around(State(shared): Ctx, request: Request, next: Next) -> Response {
         (Some(Access::Page), Err(_)) => Redirect::to(LOGIN).into_response(),
         (_, Err(problem)) => problem.into_response(),
     };
-    if answer.status() == StatusCode::TEMPORARY_REDIRECT {
-        point_to_leader(&shared, &uri, &mut answer);
+    if let Some(leader) = answer.extensions_mut().remove() {
+        point_to(&leader, &uri, &mut answer);
     }
     let code = answer.status().as_u16();
     let route = route.unwrap_or_else(|| "none".into());
@@ -176,16 +175,14 @@ fn known_method(method: &Method) -> &str {
     if known.contains(method) { method.as_str() } else { "other" }
 }
 
-/// Where the same request is done.
-fn point_to_leader(shared: &Shared, uri: &Uri, answer: &mut Response) {
-    let standing = shared.engine.standing();
-    let leader = match &*standing.borrow() {
-        Standing::Follows { leader, .. } => leader.clone(),
-        Standing::Leads { .. } => None,
-    };
+/// Of an answer that sends the client away: the address of the leader that it names.
+#[derive(Clone)]
+struct SentTo(String);
+
+/// Where the same request is done. The answer alone says which leader: another one may lead by now.
+fn point_to(leader: &SentTo, uri: &Uri, answer: &mut Response) {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let place = leader.and_then(|leader| format!("{}{path}", leader.url).parse().ok());
-    if let Some(place) = place {
+    if let Ok(place) = format!("{}{path}", leader.0).parse() {
         answer.headers_mut().insert(header::LOCATION, place);
     }
 }
@@ -208,6 +205,11 @@ impl IntoResponse for Problem {
         let headers = answer.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match self.status {
+            307 => {
+                if let Some(leader) = self.more.get("leader").and_then(|url| url.as_str()) {
+                    answer.extensions_mut().insert(SentTo(leader.into()));
+                }
+            }
             401 => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
@@ -224,4 +226,18 @@ impl IntoResponse for Problem {
 pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, kind, body.into()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_sent_to_the_leader_is_told_where_whoever_leads_by_now() {
+        let sent = Problem::new(307, "NotLeader", "request", "").with("leader", "https://b:7443");
+        let mut answer = sent.into_response();
+        let leader = answer.extensions_mut().remove().expect("it names one");
+        point_to(&leader, &Uri::from_static("/api/v1/vms?dryRun=true"), &mut answer);
+        assert_eq!(answer.headers()[header::LOCATION], "https://b:7443/api/v1/vms?dryRun=true");
+    }
 }

@@ -41,6 +41,8 @@ pub(super) struct Candidate {
     /// How long a leader's lease lives without its leader.
     pub(super) lease: Duration,
     pub(super) standing: watch::Sender<Standing>,
+    /// Until when this process leads by its own clock, while it does.
+    pub(super) until: watch::Sender<Instant>,
     pub(super) bell: Bell,
     /// Somebody suspects that the standing is another.
     pub(super) look: Arc<Notify>,
@@ -121,6 +123,7 @@ impl Candidate {
     /// Leads until the lease cannot be prolonged.
     async fn reign(&self, lease: i64, term: u64, mut until: Instant) {
         tracing::info!("leads, term {term}");
+        self.until.send_replace(until);
         self.stands(Standing::Leads { term });
         let part = self.lease / 3;
         let mut trouble = "it was paused".to_owned();
@@ -139,7 +142,10 @@ impl Candidate {
             }
             match self.client.keep_alive(lease, left.min(part.max(LOOK))).await {
                 // The lease lives from when etcd got the request, which is after `began`.
-                Ok(true) if Instant::now() < until => until = began + self.lease,
+                Ok(true) if Instant::now() < until => {
+                    until = began + self.lease;
+                    self.until.send_replace(until);
+                }
                 Ok(true) => break "this controller was paused beyond its lease".into(),
                 Ok(false) => break "its lease ended".into(),
                 Err(error) => trouble = error.to_string(),

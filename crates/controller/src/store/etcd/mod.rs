@@ -38,6 +38,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use weir_model::controller::EtcdAddress;
 
@@ -76,6 +77,8 @@ pub struct EtcdStore {
     keys: Keys,
     cluster: String,
     standing: watch::Receiver<Standing>,
+    /// While this process leads: until when by its own clock, if the lease is not prolonged.
+    until: watch::Receiver<Instant>,
     held: watch::Receiver<i64>,
     look: Arc<Notify>,
     bell: Bell,
@@ -143,6 +146,7 @@ impl EtcdStore {
             .map_err(|source| StoreError::Io { path: "a thread".into(), source })?;
         let follows = Standing::Follows { leader: None, why: "no leader is known yet".into() };
         let (standing, seen_standing) = watch::channel(follows);
+        let (until, seen_until) = watch::channel(Instant::now());
         let (held, seen_held) = watch::channel(0);
         let (bell, look): (Bell, _) = (Arc::new(OnceLock::new()), Arc::new(Notify::new()));
         let mut store = Self {
@@ -151,6 +155,7 @@ impl EtcdStore {
             keys: keys.clone(),
             cluster,
             standing: seen_standing,
+            until: seen_until,
             held: seen_held,
             look: Arc::clone(&look),
             bell: Arc::clone(&bell),
@@ -163,8 +168,17 @@ impl EtcdStore {
         store.check_cluster()?;
         store.schema()?;
         let sign = Sign { id: draw()?, leader: me };
-        let candidate =
-            Candidate { client, key: keys.leader(), sign, lease, standing, bell, look, held };
+        let candidate = Candidate {
+            client,
+            key: keys.leader(),
+            sign,
+            lease,
+            standing,
+            until,
+            bell,
+            look,
+            held,
+        };
         store.handle().spawn(candidate.run());
         Ok(store)
     }
@@ -229,7 +243,7 @@ impl EtcdStore {
             tokio::time::timeout(patience, standing.wait_for(leads)).await.is_ok()
         };
         match self.wait(leads) {
-            true => self.settle(),
+            true => self.take_up(),
             false => Err(StoreError::Fenced),
         }
     }
@@ -265,7 +279,7 @@ impl EtcdStore {
 
     /// What is there, whole: after the batch that is being put in place.
     fn whole(&mut self) -> Result<EtcdSnapshot, StoreError> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let snapshot = self.at_newest()?;
             let key = self.keys.pending().into_bytes();
@@ -274,7 +288,7 @@ impl EtcdStore {
             if self.wait(self.client.range(asked, PATIENCE))?.kvs.is_empty() {
                 return Ok(snapshot);
             }
-            if tokio::time::Instant::now() > deadline {
+            if Instant::now() > deadline {
                 let what = "a large change is half in place, and no controller leads that ends it";
                 return Err(StoreError::Refused {
                     path: self.client.shown().into(),
@@ -287,27 +301,48 @@ impl EtcdStore {
 
     // -- the leader's part --------------------------------------------------------------------
 
+    /// Name of the latest commit of this term, which no other commit has.
+    fn commit_id(&self) -> String {
+        format!("{}-{}", self.term, self.commits)
+    }
+
     /// What every transaction of this leader asks first.
     fn leads(&self) -> messages::Compare {
         created(self.keys.leader(), i64::try_from(self.term).unwrap_or(-1))
     }
 
-    /// Takes up the present term: ends what the former leader had decided, removes what it had not.
-    fn settle(&mut self) -> Result<(), StoreError> {
-        let Standing::Leads { term } = *self.standing.borrow() else {
-            return Err(StoreError::Fenced);
-        };
+    /// Takes up the present term.
+    fn take_up(&mut self) -> Result<(), StoreError> {
+        let Standing::Leads { term } = self.standing() else { return Err(StoreError::Fenced) };
         if self.term != term {
             (self.term, self.commits) = (term, 0);
         }
+        self.settle()
+    }
+
+    /// The same if it is taken up already, or if there was none: what the caller knows is not of another
+    /// term.
+    fn settle_if_leading(&mut self) -> Result<(), StoreError> {
+        match self.standing() {
+            Standing::Leads { .. } if self.term == 0 => self.take_up(),
+            Standing::Leads { term } if self.term == term => self.settle(),
+            _ => Ok(()),
+        }
+    }
+
+    /// As the leader: ends what was decided, removes what was not. A commit of before that is still on its
+    /// way changes nothing any more, because the log changes here.
+    fn settle(&mut self) -> Result<(), StoreError> {
         if let Some(kv) = self.read(self.keys.pending())? {
             self.put_in_place(&kv.value)?;
         }
+        self.commits += 1;
+        let nothing = Log { id: self.commit_id(), more: false, deleted: Vec::new() };
         let wipe = TxnRequest {
             compare: vec![self.leads(), created(self.keys.pending(), 0)],
             success: vec![
                 delete(self.keys.pieces(), after(&self.keys.pieces())),
-                get(self.keys.log()),
+                put(self.keys.log(), nothing.text(), 0),
             ],
             failure: Vec::new(),
         };
@@ -316,7 +351,7 @@ impl EtcdStore {
             self.look.notify_one();
             return Err(StoreError::Fenced);
         }
-        self.log = wiped.read(1).map_or(0, |kv| kv.mod_revision);
+        self.log = wiped.revision();
         Ok(())
     }
 
@@ -444,7 +479,7 @@ fn draw() -> Result<String, StoreError> {
 impl Store for EtcdStore {
     fn commit(&mut self, batch: &[Write]) -> Result<(), StoreError> {
         self.commits += 1;
-        let id = format!("{}-{}", self.term, self.commits);
+        let id = self.commit_id();
         let mut all = pieces(batch, ONCE);
         let revision = match all.len() {
             0 => return Ok(()),
@@ -460,14 +495,17 @@ impl Store for EtcdStore {
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, StoreError> {
-        if matches!(*self.standing.borrow(), Standing::Leads { .. }) {
-            self.settle()?;
-        }
+        self.settle_if_leading()?;
         Ok(Box::new(self.whole()?))
     }
 
     fn standing(&mut self) -> Standing {
-        self.standing.borrow().clone()
+        let standing = self.standing.borrow().clone();
+        // After a pause, the caller may ask before the candidate sees what time it is.
+        if matches!(standing, Standing::Leads { .. }) && Instant::now() >= *self.until.borrow() {
+            return Standing::Follows { leader: None, why: "its lease has run out".into() };
+        }
+        standing
     }
 
     fn on_change(&mut self, bell: Box<dyn Fn() + Send + Sync>) {
@@ -476,7 +514,7 @@ impl Store for EtcdStore {
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
-        self.settle()?;
+        self.take_up()?;
         self.check_cluster()?;
         let path = self.client.shown().to_owned();
         if self.schema()? == 0 {
@@ -496,9 +534,7 @@ impl Store for EtcdStore {
 
     fn follow(&mut self) -> Result<Box<dyn Snapshot>, StoreError> {
         let path = self.client.shown().to_owned();
-        if matches!(*self.standing.borrow(), Standing::Leads { .. }) {
-            self.settle()?;
-        }
+        self.settle_if_leading()?;
         let snapshot = self.whole()?;
         let found = schema_of(&snapshot, &path)?;
         match found {

@@ -171,8 +171,16 @@ fn a_transaction_that_comes_late_or_from_a_leader_whose_key_is_gone_changes_noth
         "{late:?}"
     );
     assert_eq!(all(&mut first, Table::Objects)["VM/a"], "1");
-    let log = first.log;
     first.commit(&[Write::put(Table::Objects, "VM/a", "2")]).expect("it goes on after a look");
+    // After a look that does not find it, it cannot come any more, though nothing else was written.
+    let log = first.log;
+    assert_eq!(all(&mut first, Table::Objects)["VM/a"], "2");
+    let looked = std::mem::replace(&mut first.log, log);
+    let piece = pieces(&[Write::put(Table::Objects, "VM/a", "0")], ONCE).remove(0);
+    let late = first.at_once(piece, &id);
+    assert!(matches!(&late, Err(StoreError::Refused { .. })), "{late:?}");
+    first.log = looked;
+    first.commit(&[Write::put(Table::Objects, "VM/a", "2")]).expect("it goes on");
     // A commit whose answer was lost is found by its name.
     let done = std::mem::replace(&mut first.log, log);
     let lost = format!("{}-{}", first.term, first.commits);
