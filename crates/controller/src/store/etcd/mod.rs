@@ -554,8 +554,12 @@ impl Store for EtcdStore {
     fn changes(&mut self) -> Result<Option<Changes>, StoreError> {
         let Some(feed) = &mut self.feed else { return Ok(None) };
         while let Some((revision, changes)) = feed.take() {
-            if revision > self.seen {
-                self.seen = revision;
+            if revision <= self.seen {
+                continue;
+            }
+            self.seen = revision;
+            // A leader that settles changes the log alone.
+            if !matches!(&changes, Changes::Commit(writes) if writes.is_empty()) {
                 return Ok(Some(changes));
             }
         }
