@@ -74,7 +74,13 @@ impl Candidate {
             *present = standing;
             changed
         });
-        if changed && let Some(bell) = self.bell.get() {
+        if changed {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
             bell();
         }
     }
@@ -145,6 +151,8 @@ impl Candidate {
                 Ok(true) if Instant::now() < until => {
                     until = began + self.lease;
                     self.until.send_replace(until);
+                    // Who asked in the instant before was told that the lease has run out.
+                    self.ring();
                 }
                 Ok(true) => break "this controller was paused beyond its lease".into(),
                 Ok(false) => break "its lease ended".into(),
