@@ -533,7 +533,7 @@ impl Writer {
     fn commit(&mut self, notes: Vec<Write>) -> Result<(), StoreError> {
         let Some(Lead { state, term }) = &mut self.lead else { return Err(StoreError::Fenced) };
         if state.writes().is_empty() && notes.is_empty() {
-            // Answers of this state alone are right as long as nobody else can have written.
+            // Answers from memory are right only while no other controller can have written.
             return match self.store.standing() == (Standing::Leads { term: *term }) {
                 true => Ok(()),
                 false => Err(StoreError::Fenced),

@@ -52,7 +52,7 @@ fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>>
 /// The node of the pairs' class.
 const FIRST: usize = intf::FIRST_PAIR as usize;
 
-/// A host whose pairs have a class of HTB in which no packet waits. A run sends a packet every 0.3 µs,
+/// A host with pairs in a class of HTB in which no packet waits. A run sends a packet every 0.3 µs,
 /// which fills every queue that has a limit in time. So it has no room: then a packet is let in and
 /// does not count as waiting.
 fn shaping() -> Result<Programs, Box<dyn std::error::Error>> {

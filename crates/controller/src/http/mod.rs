@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_sent_to_the_leader_is_told_where_whoever_leads_by_now() {
+    fn a_client_is_sent_to_the_leader_that_the_refusal_names() {
         let sent = Problem::new(307, "NotLeader", "request", "").with("leader", "https://b:7443");
         let mut answer = sent.into_response();
         let leader = answer.extensions_mut().remove().expect("it names one");

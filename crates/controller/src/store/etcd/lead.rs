@@ -151,7 +151,7 @@ impl Candidate {
                 Ok(true) if Instant::now() < until => {
                     until = began + self.lease;
                     self.until.send_replace(until);
-                    // Who asked in the instant before was told that the lease has run out.
+                    // The writer may just have been told that the lease has run out.
                     self.ring();
                 }
                 Ok(true) => break "this controller was paused beyond its lease".into(),
