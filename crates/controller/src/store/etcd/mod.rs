@@ -4,10 +4,11 @@
 //!           same objects meanwhile. etcd takes 128 operations and 1.5 MB at once; a batch may have more.
 //! Approach  Records are keys `PREFIX/table/key`. A commit is one transaction that holds if this process
 //!           still leads ([`lead`]) and nothing was committed since its last one: the record `meta/log`
-//!           changes with every commit, and with every look of a leader at what is there. Operations are nested, so that 128 are no bound. What exceeds
-//!           [`ONCE`] octets is laid down in pieces first; one small transaction then decides that all of
-//!           it is done, and the pieces are put in their places, by the next leader if need be.
-//!           A follower gets each commit by a watch of its tables, whole.
+//!           changes with every commit, and with every look of a leader at what is there. Operations are
+//!           nested, so that 128 are no bound. What exceeds [`ONCE`] octets is laid down in pieces first;
+//!           one small transaction then decides that all of it is done, and the pieces are put in their
+//!           places, by the next leader if need be. A follower gets each commit by a watch of its tables,
+//!           whole.
 //! Promises  As [`Store`]. A transaction of a former leader, or one that comes late, changes nothing.
 //!           Nobody reads half a commit.
 //! Source    etcd's API, version 3, as in 3.4 and later.
