@@ -297,10 +297,12 @@ fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     host(Some("enforce"));
     until("host 1 enforces", 60, || !first.top().observing);
     until_floor(&world, &first, 20);
+    // Whatever the controller said last, without its word the file's is in force at once.
+    host(Some("observe"));
+    until("host 1 observes again", 60, || first.top().observing);
     host(Some("file"));
-    until("its file decides", 60, || {
-        weir_agent::set_mode(&file, weir_model::agent::Mode::Observe).is_ok()
-    });
+    until("its file decides", 60, || !first.top().observing);
+    weir_agent::set_mode(&file, weir_model::agent::Mode::Observe).unwrap();
     assert!(first.top().observing);
     [first, second].into_iter().for_each(Agent::stop);
     running.stop();

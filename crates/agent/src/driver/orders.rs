@@ -9,6 +9,7 @@ use super::Driver;
 use crate::config::Setup;
 
 use anyhow::Result;
+use weir_model::agent::AgentConfig;
 use weir_rpc::client::desk::{Done, Refusal};
 use weir_rpc::kept::Kept;
 use weir_rpc::messages::Tenant;
@@ -69,7 +70,7 @@ impl Driver {
 
     /// Takes up this state, all or nothing.
     fn try_state(&mut self, now: Time, next: Kept) -> Result<String> {
-        let file = self.setup.file.clone();
+        let file = AgentConfig { mode: self.setup.own_mode, ..self.setup.file.clone() };
         let setup = Setup::of_kept(file, (&self.config, ""), &next, Some(&self.setup))?;
         let said = self.take_up(now, setup)?;
         self.reloads.taken += 1;
