@@ -12,6 +12,7 @@ use weir_core::mechanism::registry::{Floors, Row};
 use weir_model::results::{About, Run, Verdict};
 use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_study::experiment::{Played, Screen};
+use weir_study::judge::stopped;
 use weir_study::verdict::{self, Outcome};
 use weir_study::world::Moment;
 
@@ -29,12 +30,13 @@ const SMALLER: [(&str, &str); 2] = [("scale", "0.05"), ("senders", "25")];
 const SMALLER_TITLE: &str = "A TCP connection against 25 neighbours, then against UDP blasters";
 
 const ONCE_MORE: &str = "
-This machine was too busy while it played that: what was measured is the machine, not the network.
+This machine was too busy while it played that, or the one below it stopped it: what was measured is
+the machine, not the network.
 Once more from the beginning, with half of everything: a link of 50 Mb/s, and 25 VMs of bulk's.";
 
 const IN_SPITE: &str = "\
-Something else kept a CPU of this machine busy meanwhile. Both floors held in spite of it; a machine
-without idle time makes rates smaller, never larger. The other numbers may be too small.";
+Something else had a CPU of this machine meanwhile. Both floors held in spite of it; a machine without
+idle time makes rates smaller, never larger. The other numbers may be too small.";
 
 /// Plays the demo; 0 if and only if the floors held under ElasticSwitch. What else the scenario
 /// expects is shown in the table.
@@ -66,6 +68,20 @@ pub(crate) fn demo(out: &Path) -> Result<u8> {
 /// Puts into `played` what a machine that others use, too, shows of the expectations; says how it
 /// ended.
 fn judge(points: &[Scenario], played: &mut Played) -> Outcome {
+    let outcome = judge_once(points, played);
+    if outcome != Outcome::Failed {
+        return outcome;
+    }
+    for run in played.results.runs.iter_mut().filter(|run| run.valid) {
+        if let Some(why) = stopped(run) {
+            run.valid = false;
+            run.reasons.push(why);
+        }
+    }
+    judge_once(points, played)
+}
+
+fn judge_once(points: &[Scenario], played: &mut Played) -> Outcome {
     let runs = &played.results.runs;
     let verdicts = points.iter().flat_map(|point| verdict::judge_beside_load(point, runs));
     played.results.verdicts = verdicts.collect();
@@ -195,6 +211,11 @@ mod tests {
     /// All three acts were played; the last got `floor` of its floors. The machine was busy in
     /// `busy` of them.
     fn ended(floor: f64, busy: &[usize]) -> Outcome {
+        ended_beside(floor, busy, &[])
+    }
+
+    /// The same where a hypervisor stopped the machine in the acts of `stopped` for these shares of samples.
+    fn ended_beside(floor: f64, busy: &[usize], stopped: &[(usize, Vec<f64>)]) -> Outcome {
         let points = File::parse("demo", SCENARIO, &[]).and_then(|f| f.points()).expect("sound");
         let act = |(n, mechanism): (usize, &Mechanism)| {
             let of = |group: &str| (format!("goodput_of_floor.{group}"), floor);
@@ -206,7 +227,17 @@ mod tests {
                 valid: !busy,
                 reasons: if busy { vec!["a CPU was under 5 % idle".into()] } else { vec![] },
                 summary: [of("gold"), of("bulk")].into(),
-                perf: Perf { saturated: if busy { 0.4 } else { 0.0 }, ..Perf::default() },
+                perf: Perf {
+                    saturated: if busy { 0.4 } else { 0.0 },
+                    stolen: stopped
+                        .iter()
+                        .find(|of| of.0 == n)
+                        .map(|of| of.1.clone())
+                        .unwrap_or_default(),
+                    ..Perf::default()
+                },
+                sample_s: 0.1,
+                warmup_s: 3.0,
                 ..Run::default()
             }
         };
@@ -222,6 +253,33 @@ mod tests {
         assert_eq!(ended(0.5, &[2]), Outcome::Invalid, "the machine may be to blame");
         assert_eq!(ended(0.5, &[]), Outcome::Failed);
         assert_eq!(ended(0.5, &[0, 1]), Outcome::Failed, "the act that decides was not disturbed");
+    }
+
+    #[test]
+    fn a_floor_that_breaks_while_a_hypervisor_stops_the_machine_is_not_judged() {
+        let seconds = |count: usize, share: f64| {
+            [vec![0.0; 30], vec![share; count], vec![0.0; 150 - count]].concat()
+        };
+        let stopped = |n: usize| [(n, seconds(5, 0.11))];
+        assert_eq!(ended_beside(0.9, &[], &stopped(2)), Outcome::Invalid);
+        assert_eq!(ended_beside(1.0, &[], &stopped(2)), Outcome::Held);
+        assert_eq!(
+            ended_beside(0.9, &[], &stopped(0)),
+            Outcome::Failed,
+            "not in the act that decides"
+        );
+        assert_eq!(ended_beside(0.9, &[], &[(2, seconds(3, 0.11))]), Outcome::Failed, "too seldom");
+        assert_eq!(
+            ended_beside(0.9, &[], &[(2, seconds(150, 0.05))]),
+            Outcome::Failed,
+            "too short"
+        );
+        let early = [vec![0.5; 30], vec![0.0; 150]].concat();
+        assert_eq!(
+            ended_beside(0.9, &[], &[(2, early)]),
+            Outcome::Failed,
+            "nothing was measured then"
+        );
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod work;
 pub use groups::{GroupFloor, group_floor};
 pub use pairs::{of_floor, of_ideal};
 pub use reserve::reservations;
-pub use validity::{failed, is_disturbed, is_merely_busy, of_world, without_congestion};
+pub use validity::{failed, is_disturbed, is_merely_busy, of_world, stopped, without_congestion};
 pub use weir_model::observed::{Observed, ObservedFlow, Work};
 
 use case::Case;

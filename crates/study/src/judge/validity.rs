@@ -14,6 +14,10 @@ const SATURATED_MOST: f64 = 0.10;
 /// What a machine that loses less of a CPU within a sample is not worth a word.
 const STOLEN_LEAST: f64 = 0.10;
 
+/// The share of samples in which a hypervisor may stop the machine before a floor that broke is not the network's
+/// fault: a connection that loses one packet by it needs seconds to come back.
+const STOPPED_MOST: f64 = 0.02;
+
 /// What to know before a bad half second is called the network's. Such a run is a result all the
 /// same.
 pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
@@ -81,10 +85,27 @@ pub(super) fn saturated(idle: &[f64]) -> f64 {
     saturated as f64 / idle.len().max(1) as f64
 }
 
-/// Whether the only thing that is wrong with a run is that something kept a CPU busy.
+/// Why a floor that broke in `run` may be the fault of a hypervisor, which stopped the machine while it was measured.
+pub fn stopped(run: &Run) -> Option<String> {
+    let from = (run.warmup_s / run.sample_s).ceil() as usize;
+    let measured = run.perf.stolen.get(from..).filter(|measured| !measured.is_empty())?;
+    let stops = measured.iter().filter(|&&share| share >= STOLEN_LEAST).count();
+    let share = stops as f64 / measured.len() as f64;
+    (share > STOPPED_MOST).then(|| {
+        format!(
+            "the machine below took away 10 % of a CPU or more in {:.0} % of the samples: a connection that \
+             loses a packet by it needs seconds to come back",
+            100.0 * share
+        )
+    })
+}
+
+/// Whether the only thing that is wrong with a run is that something else had a CPU.
 pub fn is_merely_busy(run: &Run) -> bool {
-    // Each reason is one sentence, and this one is always said.
-    !run.valid && run.reasons.len() == 1 && run.perf.saturated > SATURATED_MOST
+    // Each reason is one sentence, and the one about saturation is always said.
+    let is_of_cpus =
+        run.perf.saturated > SATURATED_MOST || stopped(run).as_ref() == run.reasons.first();
+    !run.valid && run.reasons.len() == 1 && is_of_cpus
 }
 
 /// Marks all runs of a point invalid whose `none` run shows neither a drop nor a mark where the
