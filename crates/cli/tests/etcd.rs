@@ -1,4 +1,4 @@
-//! Three real controllers on one etcd, killed and paused at any moment.
+//! Three real controllers on one etcd; they and etcd are killed and paused at any moment.
 //!
 //! Workers change what is theirs alone and remember what was acknowledged. A request without an answer is
 //! sent again with its idempotency key, so each worker knows exactly what must be there.
@@ -30,6 +30,8 @@ const LANES: u64 = 8;
 const VMS: u64 = 8;
 /// A leader that is paused this long has lost its lease of one second.
 const PAUSE: Duration = Duration::from_millis(2500);
+/// While etcd is paused this long, a controller gives up a commit, and etcd may make it afterwards.
+const ETCD_PAUSE: Duration = Duration::from_millis(4500);
 /// Every so many kills all is compared.
 const COMPARED: u64 = 5;
 /// Attempts to start a controller. On a busy machine etcd may answer too late for one.
@@ -387,12 +389,21 @@ fn play(lane: u64, kills: u64) {
         while done.load(Ordering::Relaxed) < moment {
             wait(Duration::from_millis(1));
         }
-        match random(&mut seed) % 4 {
-            0 => {
+        match random(&mut seed) % 8 {
+            0 | 1 => {
                 // It wakes up, and knows nothing of another leader.
                 cloud.controllers[leader].signal("STOP");
                 wait(PAUSE);
                 cloud.controllers[leader].signal("CONT");
+            }
+            2 => {
+                cloud.etcd.signal("STOP");
+                wait(ETCD_PAUSE);
+                cloud.etcd.signal("CONT");
+            }
+            3 => {
+                cloud.etcd.kill();
+                cloud.etcd.again();
             }
             _ => {
                 cloud.controllers[leader].kill();
@@ -418,7 +429,7 @@ fn play(lane: u64, kills: u64) {
 }
 
 #[test]
-fn whatever_happens_to_leaders_all_that_was_acknowledged_is_there_and_nothing_else() {
+fn whatever_happens_to_leaders_and_to_etcd_all_that_was_acknowledged_is_there_and_nothing_else() {
     let kills = std::env::var("WEIR_CRASHES").map_or(FEW, |text| text.parse().expect("a number"));
     // Most of the time they wait for leases to end.
     let lanes = kills.div_ceil(25).clamp(1, LANES);

@@ -169,7 +169,11 @@ fn what_was_measured_until_an_agent_died_unasked_is_kept_with_the_reason_and_the
     let _alone = alone();
     let record = told_of_a_vm_that_stops("mortal");
     let failure = record.failure.expect("an agent died");
-    assert!(failure.why.contains("the agent of host0 ended (exit status: 9)"), "{}", failure.why);
+    // Both are told and die; which one is seen first is chance.
+    let of = |host: u32| {
+        failure.why.contains(&format!("the agent of host{host} ended (exit status: 9)"))
+    };
+    assert!(of(0) || of(1), "{}", failure.why);
     assert_eq!(failure.log, "ready\nno room for this list");
     assert!(failure.at >= Span::from_secs(1), "not before it was told: {}", failure.at);
     let samples = record.flows[0].octets.len();

@@ -62,6 +62,14 @@ impl Etcd {
         }
     }
 
+    /// Pauses it by `STOP`, lets it go on by `CONT`.
+    #[allow(dead_code, reason = "each test program needs a part of this file")]
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.expect("kill runs").success(), "it runs");
+    }
+
     /// Starts it again with what it had on its disk.
     #[allow(dead_code, reason = "each test program needs a part of this file")]
     pub(crate) fn again(&mut self) {
