@@ -287,12 +287,13 @@ fn a_link_box_has_the_rate_of_its_link_within_two_percent_and_counts_every_packe
 #[test]
 fn tcp_fills_a_link_box() {
     let _alone = alone();
-    let mut scenario = dumbbell(1, 1, 100);
+    // A box that a busy machine wakes late by a millisecond delays few packets at this rate.
+    let mut scenario = dumbbell(1, 1, 30);
     scenario.topology.links[CORE].delay = Span::from_millis(1);
     flow(&mut scenario, 0, 1, tcp(2));
     expect(&scenario, |record| {
         let got = carried(&scenario, record);
-        ensure((95.0..101.0).contains(&got), format!("{got} Mb/s on a link of 100"))
+        ensure((28.5..30.3).contains(&got), format!("{got} Mb/s on a link of 30"))
     });
 }
 
@@ -420,13 +421,12 @@ fn a_link_box_has_the_delay_of_its_link_within_ten_percent() {
     let _awake = Awake::new();
     for delay in [500, 1000] {
         // What the ends need to wake up is not the link's, and depends on what else the machine's
-        // host does, which makes any round trip longer, never shorter.
-        let least = |delay: u64| {
-            let tries: Vec<f64> = std::iter::repeat_with(|| trip_through(delay)).take(3).collect();
-            println!("{delay} us one way: round trips of {tries:.0?} us");
-            tries.into_iter().fold(f64::MAX, f64::min)
-        };
-        let (trip, ends) = (least(delay), least(0));
+        // host does, which makes any round trip longer, never shorter. In turn, since that changes.
+        let turn = || (trip_through(delay), trip_through(0));
+        let turns: Vec<(f64, f64)> = std::iter::repeat_with(turn).take(5).collect();
+        println!("{delay} us one way: round trips and those without of {turns:.0?} us");
+        let least = |(a, b): (f64, f64), (c, d): (f64, f64)| (a.min(c), b.min(d));
+        let (trip, ends) = turns.into_iter().reduce(least).expect("five turns");
         // What woke a box counts as up to 25 us on the way, and it delivers up to 5 us early: where
         // waking is quick, the ends' own time is partly in the link's. Never more of it than that.
         let early = 2.0 * (25.0 + 5.0);
