@@ -76,6 +76,11 @@ impl Link {
         self.desk.mode().filter(|mode| *mode != self.kept.mode)
     }
 
+    /// The mode of `kept` is in force.
+    pub(crate) fn answer_mode(&self) {
+        self.desk.answer_mode(self.kept.mode);
+    }
+
     pub(crate) fn take(&self) -> Vec<Tenant> {
         self.desk.take()
     }

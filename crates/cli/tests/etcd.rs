@@ -215,7 +215,6 @@ fn insist(
     loop {
         match client.ask(method.clone(), path, headers, text.clone()) {
             Ok(reply) if reply.status < 500 => {
-                assert_ne!(reply.status, 307, "it is sent nowhere: {}", reply.json());
                 let etag = reply.headers.get("etag").and_then(|value| value.to_str().ok());
                 let version = etag.and_then(|text| text.trim_matches('"').parse().ok());
                 return (reply.status, reply.json(), version);

@@ -420,7 +420,7 @@ mod tests {
             let mut line = String::new();
             while line != "\r\n" {
                 line.clear();
-                stream.read_line(&mut line).expect("a line of the head");
+                assert!(stream.read_line(&mut line).expect("a line of the head") > 0, "it goes on");
             }
             let answer = b"HTTP/1.1 307 Temporary Redirect\r\ncontent-length: 0\r\n\r\n";
             stream.get_mut().write_all(answer).expect("it listens");

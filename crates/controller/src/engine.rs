@@ -239,15 +239,25 @@ pub(crate) fn of_store(error: &StoreError) -> Problem {
         StoreError::Full { .. } | StoreError::Quota { .. } => {
             Problem::new(507, "DiskFull", "request", error.to_string())
         }
-        StoreError::Unreachable { .. } => {
-            let detail = format!(
-                "{error}; a change that was under way may have been done: repeat it with the same \
-                 Idempotency-Key"
-            );
-            Problem::new(503, "StoreFailed", "request", detail)
-        }
+        StoreError::Unreachable { .. } => in_doubt(error),
         _ => Problem::new(503, "StoreFailed", "request", error.to_string()),
     }
+}
+
+/// What a client is told after whose commit the store failed. Also a leader that another one has taken over from does
+/// not know: an earlier attempt may have been done, and its answer lost.
+fn of_commit(error: &StoreError) -> Problem {
+    match error {
+        StoreError::Full { .. } | StoreError::Quota { .. } => of_store(error),
+        _ => in_doubt(error),
+    }
+}
+
+fn in_doubt(error: &StoreError) -> Problem {
+    let detail = format!(
+        "{error}; a change that was under way may have been done: repeat it with the same Idempotency-Key"
+    );
+    Problem::new(503, "StoreFailed", "request", detail)
 }
 
 /// What a process has while it leads.
@@ -469,6 +479,7 @@ impl Writer {
         state.tick(now);
         let answers: Vec<_> =
             requests.iter().map(|(request, _)| state.handle(now, request)).collect();
+        let is_empty = state.writes().is_empty() && notes.is_empty();
         match self.commit(notes) {
             Ok(()) => {
                 for reply in noted {
@@ -479,8 +490,14 @@ impl Writer {
                 }
             }
             Err(error) => {
-                tracing::error!("nothing was changed: {error}");
-                let problem = self.failed(&error, now);
+                let problem = match is_empty {
+                    true => self.failed(&error, now),
+                    false => {
+                        tracing::error!("a change is in doubt: {error}");
+                        self.failed(&error, now);
+                        of_commit(&error)
+                    }
+                };
                 if let Some(Lead { state, .. }) = &mut self.lead {
                     state.undo(counters);
                 }

@@ -38,8 +38,17 @@ impl Driver {
         let Some(link) = &self.link else { return };
         let Some(mode) = link.other_mode() else { return };
         let next = Kept { mode, ..link.kept().clone() };
+        // It may have been changed by hand while the controller decided.
+        if let (None, Ok(file)) = (mode, crate::config::read(&self.config)) {
+            self.setup.own_mode = file.mode;
+        }
         match self.try_state(now, next) {
-            Ok(said) => tracing::info!("took up the controller's mode: {said}"),
+            Ok(said) => {
+                tracing::info!("took up the controller's mode: {said}");
+                if let Some(link) = &self.link {
+                    link.answer_mode();
+                }
+            }
             Err(error) => tracing::error!("the controller's mode is not taken up: {error:#}"),
         }
         self.notifier.ready(&self.status());

@@ -177,7 +177,15 @@ fn known_method(method: &Method) -> &str {
 
 /// Of an answer that sends the client away: the address of the leader that it names.
 #[derive(Clone)]
-struct SentTo(String);
+pub(crate) struct SentTo(String);
+
+impl Problem {
+    /// The leader that it names.
+    pub(crate) fn sent_to(&self) -> Option<SentTo> {
+        let leader = self.more.get("leader").filter(|_| self.status == 307)?;
+        Some(SentTo(leader.as_str()?.into()))
+    }
+}
 
 /// Where the same request is done. The answer alone says which leader: another one may lead by now.
 fn point_to(leader: &SentTo, uri: &Uri, answer: &mut Response) {
@@ -202,14 +210,12 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).expect("statuses are ours");
         let mut answer = json(status, self.body().to_string());
+        if let Some(leader) = self.sent_to() {
+            answer.extensions_mut().insert(leader);
+        }
         let headers = answer.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match self.status {
-            307 => {
-                if let Some(leader) = self.more.get("leader").and_then(|url| url.as_str()) {
-                    answer.extensions_mut().insert(SentTo(leader.into()));
-                }
-            }
             401 => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }

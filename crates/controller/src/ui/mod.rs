@@ -143,6 +143,9 @@ fn refused(actor: &Actor, problem: &Problem) -> Response {
     let main = html! { p { (problem.detail) } p { a href="/ui" { "To the tenants" } } };
     let mut answer = shell(actor, "Not found", &main);
     *answer.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::NOT_FOUND);
+    if let Some(leader) = problem.sent_to() {
+        answer.extensions_mut().insert(leader);
+    }
     answer
 }
 
@@ -200,4 +203,19 @@ async fn log_out() -> Response {
         .headers_mut()
         .insert(header::SET_COOKIE, cookie.parse().expect("there is nothing odd in it"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::SentTo;
+
+    #[test]
+    fn a_page_that_only_the_leader_has_sends_the_browser_there() {
+        let actor = Actor { name: "op".into(), role: Role::Operator, tenant: None };
+        let sent = Problem::new(307, "NotLeader", "request", "").with("leader", "https://b:7443");
+        assert!(refused(&actor, &sent).extensions().get::<SentTo>().is_some());
+        let other = Problem::new(503, "NoLeader", "request", "");
+        assert!(refused(&actor, &other).extensions().get::<SentTo>().is_none());
+    }
 }

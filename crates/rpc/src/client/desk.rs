@@ -80,6 +80,8 @@ struct Inner {
     accounts: Option<Accounts>,
     /// What the controller said of the mode; absent: nothing yet.
     mode: Option<Option<Mode>>,
+    /// The one that was taken up since it was last asked.
+    mode_taken: Option<Option<Mode>>,
 }
 
 impl Desk {
@@ -167,6 +169,16 @@ impl Desk {
     pub(super) fn want_mode(&self, mode: Option<Mode>) {
         self.lock().mode = Some(mode);
         (self.bell)();
+    }
+
+    /// This mode is in force.
+    pub fn answer_mode(&self, mode: Option<Mode>) {
+        self.lock().mode_taken = Some(mode);
+        self.answered.notify_one();
+    }
+
+    pub(super) fn mode_taken(&self) -> Option<Option<Mode>> {
+        self.lock().mode_taken.take()
     }
 
     /// Puts down how floors were kept; accounts that were not sent yet are replaced.

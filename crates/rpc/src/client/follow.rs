@@ -174,7 +174,7 @@ impl Follower {
                             self.desk.want_usage(every);
                         }
                         if let Some(mode) = &message.mode {
-                            self.take_mode(mode).await;
+                            self.want_mode(mode);
                         }
                         if let Some(every) = message.accounts_every_ms {
                             self.desk.want_accounts(every);
@@ -275,27 +275,20 @@ impl Follower {
         Ok(())
     }
 
-    /// The mode is on the disk before the agent has it: a restart does the same.
-    async fn take_mode(&mut self, text: &str) {
-        let mode = match kept::mode(text) {
-            Ok(mode) => mode,
-            Err(what) => return tracing::error!("{what}: the mode stays"),
-        };
-        if mode != self.kept.mode {
-            self.kept.mode = mode;
-            while let Err(error) = self.home.keep(&self.kept) {
-                tracing::error!("{error}: trying again");
-                tokio::time::sleep(DISK).await;
-            }
+    fn want_mode(&self, text: &str) {
+        match kept::mode(text) {
+            Ok(mode) => self.desk.want_mode(mode),
+            Err(what) => tracing::error!("{what}: the mode stays"),
         }
-        self.desk.want_mode(mode);
     }
 
     /// Writes down what was taken up, and says what became of all.
     async fn keep(&mut self) -> Vec<Answer> {
         let done = self.desk.answers();
         let taken = done.iter().filter_map(|outcome| outcome.taken.as_ref());
-        let next = self.kept.with(taken);
+        let mut next = self.kept.with(taken);
+        // A mode that the agent refuses is not on the disk: its next start would fail of it.
+        next.mode = self.desk.mode_taken().unwrap_or(next.mode);
         if next != self.kept {
             // What is in force and not on the disk is not acknowledged.
             while let Err(error) = self.home.keep(&next) {

@@ -90,6 +90,8 @@ pub struct EtcdStore {
     term: u64,
     log: i64,
     commits: u64,
+    /// Whether a commit of this term failed without an answer, so that it may still come.
+    unsure: bool,
 }
 
 /// Names of records that are no table's.
@@ -165,6 +167,7 @@ impl EtcdStore {
             term: 0,
             log: 0,
             commits: 0,
+            unsure: false,
         };
         store.check_cluster()?;
         store.schema()?;
@@ -316,7 +319,8 @@ impl EtcdStore {
     fn take_up(&mut self) -> Result<(), StoreError> {
         let Standing::Leads { term } = self.standing() else { return Err(StoreError::Fenced) };
         if self.term != term {
-            (self.term, self.commits) = (term, 0);
+            // What an earlier leader sent changes nothing any more.
+            (self.term, self.commits, self.unsure) = (term, 0, false);
         }
         self.settle()
     }
@@ -324,27 +328,32 @@ impl EtcdStore {
     /// The same if it is taken up already, or if there was none: what the caller knows is not of another
     /// term.
     fn settle_if_leading(&mut self) -> Result<(), StoreError> {
-        match self.standing() {
+        // Whether its lease has run out is etcd's word here, not the clock's.
+        let standing = self.standing.borrow().clone();
+        match standing {
             Standing::Leads { .. } if self.term == 0 => self.take_up(),
             Standing::Leads { term } if self.term == term => self.settle(),
             _ => Ok(()),
         }
     }
 
-    /// As the leader: ends what was decided, removes what was not. A commit of before that is still on its
-    /// way changes nothing any more, because the log changes here.
+    /// As the leader: ends what was decided, removes what was not. A commit of before that may still be on
+    /// its way changes nothing any more, because the log changes here. Without such a commit nothing is written:
+    /// a full etcd refuses it.
     fn settle(&mut self) -> Result<(), StoreError> {
         if let Some(kv) = self.read(self.keys.pending())? {
             self.put_in_place(&kv.value)?;
         }
+        let was_unsure = self.unsure;
         self.commits += 1;
         let nothing = Log { id: self.commit_id(), more: false, deleted: Vec::new() };
+        let log = match was_unsure {
+            true => put(self.keys.log(), nothing.text(), 0),
+            false => get(self.keys.log()),
+        };
         let wipe = TxnRequest {
             compare: vec![self.leads(), created(self.keys.pending(), 0)],
-            success: vec![
-                delete(self.keys.pieces(), after(&self.keys.pieces())),
-                put(self.keys.log(), nothing.text(), 0),
-            ],
+            success: vec![delete(self.keys.pieces(), after(&self.keys.pieces())), log],
             failure: Vec::new(),
         };
         let wiped = self.txn(wipe)?;
@@ -352,7 +361,11 @@ impl EtcdStore {
             self.look.notify_one();
             return Err(StoreError::Fenced);
         }
-        self.log = wiped.revision();
+        self.log = match was_unsure {
+            true => wiped.revision(),
+            false => wiped.read(1).map_or(0, |kv| kv.mod_revision),
+        };
+        self.unsure = false;
         Ok(())
     }
 
@@ -482,6 +495,8 @@ impl Store for EtcdStore {
         self.commits += 1;
         let id = self.commit_id();
         let mut all = pieces(batch, ONCE);
+        // Until its answer is there.
+        self.unsure |= !all.is_empty();
         let revision = match all.len() {
             0 => return Ok(()),
             1 => self.at_once(all.remove(0), &id)?,
@@ -491,7 +506,7 @@ impl Store for EtcdStore {
                 self.put_in_place(pending.as_bytes())?
             }
         };
-        (self.log, self.seen) = (revision, revision);
+        (self.log, self.seen, self.unsure) = (revision, revision, false);
         Ok(())
     }
 
