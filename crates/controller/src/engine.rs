@@ -571,12 +571,16 @@ impl Writer {
     /// Whether writing may be tried: this process leads, and after a failed commit the store was compared
     /// with the memory, because a commit that failed may have reached the disk.
     fn recover(&mut self, now: Moment) -> Result<(), Problem> {
-        let Some(Lead { state, .. }) = &self.lead else {
+        let Some(Lead { state, term }) = &self.lead else {
             return Err(not_leading(&self.standing.borrow()));
         };
         let Some((problem, again)) = &self.trouble else { return Ok(()) };
         if now < *again {
             return Err(problem.clone());
+        }
+        // Only the leader's look at the store ends what may still come.
+        if self.store.standing() != (Standing::Leads { term: *term }) {
+            return Err(self.failed(&StoreError::Fenced, now));
         }
         let read =
             self.store.snapshot().and_then(|snapshot| match state.is_that_of(&*snapshot)? {
