@@ -314,3 +314,34 @@ fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     [first, second].into_iter().for_each(Agent::stop);
     running.stop();
 }
+
+#[test]
+fn a_mode_that_a_host_refuses_does_not_keep_its_next_agent_from_starting() {
+    let world = World::new();
+    let running = controller(&world);
+    let host = |mode: Option<&str>| {
+        let rate = format!("{UPLINK}Mbit");
+        let spec = json!({"switch": "tor", "rate": rate, "slots": 10, "mode": mode});
+        apply(&world, json!([object("Host", "host1", spec)]));
+    };
+    host(None);
+    join_host(&world, 1);
+    // EyeQ's receivers speak through ports of VMs: it cannot only observe.
+    let file = world.dir.join("host1.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mechanism = format!(
+        "{{ name = \"eyeq\", preset = \"final\", set = {{ feedback_unit = \"10kbit\", fastest_line = \
+         \"{UPLINK}Mbit\" }} }}"
+    );
+    let before = "{ name = \"elasticswitch\", set = { scale = 0.1 } }";
+    assert!(text.contains(before));
+    std::fs::write(&file, text.replace(before, &mechanism)).unwrap();
+    let agent = world.start(1);
+    host(Some("observe"));
+    until("it refuses", 60, || agent.log().contains("the controller's mode is not taken up"));
+    running.stop();
+    agent.stop();
+    let agent = world.start(1);
+    assert!(!agent.top().observing);
+    agent.stop();
+}
