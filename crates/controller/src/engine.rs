@@ -244,8 +244,8 @@ pub(crate) fn of_store(error: &StoreError) -> Problem {
     }
 }
 
-/// What a client is told after whose commit the store failed. Also a leader that another one has taken over from does
-/// not know: an earlier attempt may have been done, and its answer lost.
+/// What clients are told when their changes could not be committed. A leader that another one has taken over from does
+/// not know either: an attempt may have been done, and its answer lost.
 fn of_commit(error: &StoreError) -> Problem {
     match error {
         StoreError::Full { .. } | StoreError::Quota { .. } => of_store(error),
