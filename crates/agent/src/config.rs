@@ -18,8 +18,6 @@ use weir_units::{HostId, Rate, SortedMap, Span, TenantId, VmId};
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) file: AgentConfig,
-    /// The mode that `agent.toml` names; `file.mode` is the controller's where it names one.
-    pub(crate) own_mode: Mode,
     pub(crate) directory: Directory,
     pub(crate) names: Names,
     pub(crate) tenants: BTreeMap<VmId, TenantId>,
@@ -157,15 +155,13 @@ impl Setup {
         let directory = kept.directory(file.listen).map_err(anyhow::Error::msg)?;
         file.vms = kept.vms().map_err(anyhow::Error::msg)?;
         file.tenants = kept.queues().map_err(anyhow::Error::msg)?;
-        let own_mode = file.mode;
-        file.mode = kept.mode.unwrap_or(own_mode);
+        file.mode = kept.mode.unwrap_or(file.mode);
         if let Some(home) = crate::follow::home(&file) {
             file.key_file = home.keys();
             file.directory = home.path().join("state.json");
         }
         let path = file.directory.clone();
-        let sources = Sources { config, directory: (&path, "") };
-        Ok(Self { own_mode, ..Self::of_parts(file, directory, sources, former)? })
+        Self::of_parts(file, directory, Sources { config, directory: (&path, "") }, former)
     }
 
     /// The same from texts, for what needs no file.
@@ -280,8 +276,7 @@ impl Setup {
         host.further = hoses::further(&file, &directory, names.hoses())?;
         host.windows = crate::driver::sound_budgets(&file, &names);
         crate::queues::tag(&mut host, &file, &tenant_ids, former)?;
-        let own_mode = file.mode;
-        let setup = Self { file, own_mode, directory, names, tenants, hosts, host };
+        let setup = Self { file, directory, names, tenants, hosts, host };
         setup.check_metering()?;
         let checked = setup.host.law.check(&setup.host);
         checked.map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))?;

@@ -266,15 +266,18 @@ fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() 
     running.stop();
 }
 
+/// Host 1 with this mode, or with the one that it has.
+fn apply_host(world: &World, mode: Option<&str>) {
+    let rate = format!("{UPLINK}Mbit");
+    let spec = json!({"switch": "tor", "rate": rate, "slots": 10, "mode": mode});
+    apply(world, json!([object("Host", "host1", spec)]));
+}
+
 #[test]
 fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     let world = World::new();
     let (running, [first, second]) = begin(&world);
-    let host = |mode: Option<&str>| {
-        let rate = format!("{UPLINK}Mbit");
-        let spec = json!({"switch": "tor", "rate": rate, "slots": 10, "mode": mode});
-        apply(&world, json!([object("Host", "host1", spec)]));
-    };
+    let host = |mode: Option<&str>| apply_host(&world, mode);
     until_floor(&world, &first, 20);
     assert!(!first.top().observing, "its file says nothing else");
     // A canary the other way: one of two hosts.
@@ -319,11 +322,7 @@ fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
 fn a_mode_that_a_host_refuses_does_not_keep_its_next_agent_from_starting() {
     let world = World::new();
     let running = controller(&world);
-    let host = |mode: Option<&str>| {
-        let rate = format!("{UPLINK}Mbit");
-        let spec = json!({"switch": "tor", "rate": rate, "slots": 10, "mode": mode});
-        apply(&world, json!([object("Host", "host1", spec)]));
-    };
+    let host = |mode: Option<&str>| apply_host(&world, mode);
     host(None);
     join_host(&world, 1);
     // EyeQ's receivers speak through ports of VMs: it cannot only observe.

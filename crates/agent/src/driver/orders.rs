@@ -38,11 +38,13 @@ impl Driver {
         let Some(link) = &self.link else { return };
         let Some(mode) = link.other_mode() else { return };
         let next = Kept { mode, ..link.kept().clone() };
-        // It may have been changed by hand while the controller decided.
-        if let (None, Ok(file)) = (mode, crate::config::read(&self.config)) {
-            self.setup.own_mode = file.mode;
-        }
-        match self.try_state(now, next) {
+        let mut file = self.setup.file.clone();
+        // Without the controller's word the file's counts, as it is now.
+        let own = match mode {
+            Some(_) => Ok(()),
+            None => crate::config::read(&self.config).map(|own| file.mode = own.mode),
+        };
+        match own.and_then(|()| self.try_beside(now, file, next)) {
             Ok(said) => {
                 tracing::info!("took up the controller's mode: {said}");
                 if let Some(link) = &self.link {
@@ -79,7 +81,11 @@ impl Driver {
 
     /// Takes up this state, all or nothing.
     fn try_state(&mut self, now: Time, next: Kept) -> Result<String> {
-        let file = AgentConfig { mode: self.setup.own_mode, ..self.setup.file.clone() };
+        self.try_beside(now, self.setup.file.clone(), next)
+    }
+
+    /// The same beside this file.
+    fn try_beside(&mut self, now: Time, file: AgentConfig, next: Kept) -> Result<String> {
         let setup = Setup::of_kept(file, (&self.config, ""), &next, Some(&self.setup))?;
         let said = self.take_up(now, setup)?;
         self.reloads.taken += 1;
