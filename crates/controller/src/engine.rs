@@ -480,7 +480,11 @@ impl Writer {
         let answers: Vec<_> =
             requests.iter().map(|(request, _)| state.handle(now, request)).collect();
         let is_empty = state.writes().is_empty() && notes.is_empty();
-        match self.commit(notes) {
+        let done = match is_empty {
+            true => self.check_leads(),
+            false => self.commit(notes),
+        };
+        match done {
             Ok(()) => {
                 for reply in noted {
                     drop(reply.send(Ok(())));
@@ -547,15 +551,16 @@ impl Writer {
         problem
     }
 
-    fn commit(&mut self, notes: Vec<Write>) -> Result<(), StoreError> {
-        let Some(Lead { state, term }) = &mut self.lead else { return Err(StoreError::Fenced) };
-        if state.writes().is_empty() && notes.is_empty() {
-            // Answers from memory are right only while no other controller can have written.
-            return match self.store.standing() == (Standing::Leads { term: *term }) {
-                true => Ok(()),
-                false => Err(StoreError::Fenced),
-            };
+    /// Answers from memory are right only while no other controller can have written.
+    fn check_leads(&mut self) -> Result<(), StoreError> {
+        match (&self.lead, self.store.standing()) {
+            (Some(lead), Standing::Leads { term }) if lead.term == term => Ok(()),
+            _ => Err(StoreError::Fenced),
         }
+    }
+
+    fn commit(&mut self, notes: Vec<Write>) -> Result<(), StoreError> {
+        let Some(Lead { state, .. }) = &mut self.lead else { return Err(StoreError::Fenced) };
         let began = self.clock.running();
         let written = match notes.is_empty() {
             true => self.store.commit(state.writes()),
@@ -571,17 +576,18 @@ impl Writer {
     /// Whether writing may be tried: this process leads, and after a failed commit the store was compared
     /// with the memory, because a commit that failed may have reached the disk.
     fn recover(&mut self, now: Moment) -> Result<(), Problem> {
-        let Some(Lead { state, term }) = &self.lead else {
+        if self.lead.is_none() {
             return Err(not_leading(&self.standing.borrow()));
-        };
+        }
         let Some((problem, again)) = &self.trouble else { return Ok(()) };
         if now < *again {
             return Err(problem.clone());
         }
         // Only the leader's look at the store ends what may still come.
-        if self.store.standing() != (Standing::Leads { term: *term }) {
-            return Err(self.failed(&StoreError::Fenced, now));
+        if let Err(error) = self.check_leads() {
+            return Err(self.failed(&error, now));
         }
+        let Some(Lead { state, .. }) = &self.lead else { return Ok(()) };
         let read =
             self.store.snapshot().and_then(|snapshot| match state.is_that_of(&*snapshot)? {
                 true => Ok(None),
