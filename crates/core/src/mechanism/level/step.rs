@@ -102,7 +102,8 @@ impl Step {
         if !self.is_settled(now) {
             return self.level;
         }
-        let (old, settles) = (self.level, now + law.loop_delay + law.period);
+        // What is seen now left its sender before the queue that it waited in.
+        let (old, settles) = (self.level, now + law.loop_delay + law.period + seen.queue);
         let clear = law.clear();
         let rest = law.queue_at_rest();
         let most = Level::from_raw(seen.used.raw() * 3 / 2);
@@ -112,8 +113,7 @@ impl Step {
             Some(load) if load > UNIT + clear => {
                 self.remember(now);
                 self.settles_at = settles;
-                let load = load.min(2 * UNIT);
-                Level::from_raw(old.raw() * UNIT / load * UNIT / load)
+                Level::from_raw(old.raw() * UNIT / load.min(2 * UNIT))
             }
             Some(load) if load < UNIT - clear && seen.queue < rest * 2 => {
                 self.settles_at = settles;
