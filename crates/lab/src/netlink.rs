@@ -9,7 +9,7 @@
 
 use crate::Error;
 use nix::libc;
-use weir_dataplane::nl::{Body, Object, link, tc};
+use weir_dataplane::nl::{Body, Device, Object, link, tc};
 use weir_units::SortedMap;
 
 pub(crate) use weir_dataplane::nl::{Batch, Socket, Verb};
@@ -62,15 +62,17 @@ fn feature(error: &weir_dataplane::nl::Error) -> Option<&'static str> {
 /// The root queue of each interface: octets sent and packets dropped since it was made, in the
 /// order of `interfaces`. An interface without a queue of its own counts nothing.
 pub(crate) fn queues(socket: &mut Socket, interfaces: &[u32]) -> Result<Vec<(u64, u64)>, Error> {
-    if interfaces.is_empty() {
-        return Ok(Vec::new());
-    }
-    let all = tc::qdiscs(socket, None).map_err(refused)?.into_iter();
-    let roots: SortedMap<u32, (u64, u64)> = all
-        .filter(|queue| queue.parent == tc::ROOT)
-        .map(|queue| (queue.index, (queue.stats.octets, queue.stats.drops)))
-        .collect();
-    Ok(interfaces.iter().map(|index| roots.get(index).copied().unwrap_or_default()).collect())
+    // One by one: a list would have the queues of all pairs on hosts.
+    let read = |index: &u32| {
+        let device = Device { name: format!("interface {index}").into(), index: *index };
+        match tc::root(socket, &device) {
+            Ok(root) => Ok(root.map_or((0, 0), |queue| (queue.stats.octets, queue.stats.drops))),
+            // What the kernel says of an interface that has no queue.
+            Err(error) if error.errno() == Some(libc::EINVAL) => Ok((0, 0)),
+            Err(error) => Err(refused(error)),
+        }
+    };
+    interfaces.iter().map(read).collect()
 }
 
 /// What `read` makes of each interface, in their order; its default where there is none.
