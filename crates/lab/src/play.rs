@@ -118,6 +118,7 @@ pub fn play(
     record.agent_memory = agents.memory();
     record.agent_pairs = agents.pairs();
     record.losses_reported = agents.losses();
+    record.reports = agents.reports(origin);
     notes.extend(traffic.tally.notes());
     notes.append(&mut programs.notes);
     notes.extend(attackers.notes());

@@ -40,6 +40,8 @@ pub struct Observed {
     pub user_cpu: Span,
     /// Segments that the mechanism says the network lost; `None` if there is none that says.
     pub losses_reported: Option<u64>,
+    /// Stretches of time in which agents say that a floor was broken; `None` if there is no agent that says.
+    pub reports: Option<Vec<Report>>,
     /// Packets that link boxes delivered after a later one of the same pair of addresses.
     pub overtaken: u64,
     /// Links crossed by packets, where the world counts them.
@@ -80,6 +82,19 @@ pub struct ObservedFlow {
     pub work: Option<Work>,
     /// Of traffic with a trace: each connection over time.
     pub windows: Vec<Vec<Windows>>,
+}
+
+/// A stretch of time in which a pair had less than its floor, as the agent of its sender says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The VM that sends.
+    pub from: String,
+    /// The VM that receives.
+    pub to: String,
+    /// Its beginning, since traffic started.
+    pub from_at: Span,
+    /// Its end.
+    pub until: Span,
 }
 
 /// Requests, flows or a shuffle that should have begun in the measured interval (a shuffle: ever).

@@ -5,8 +5,9 @@ use crate::machine;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
-use weir_model::status::{Reply, Request, Top};
+use std::time::{Duration, Instant};
+use weir_model::observed::Report;
+use weir_model::status::{FloorBroken, Reply, Request, Top};
 use weir_units::Span;
 
 /// How long an agent may take to answer.
@@ -43,6 +44,27 @@ impl Agents {
             Some(pairs.iter().filter(|pair| pair.side == "receive").map(|pair| pair.lost).sum())
         };
         if self.agents.is_empty() { None } else { self.agents.iter().map(lost).sum() }
+    }
+
+    /// The stretches in which floors were broken, as those agents say that answer, since traffic began at `origin`; `None`
+    /// if there are none.
+    pub(crate) fn reports(&self, origin: Instant) -> Option<Vec<Report>> {
+        let told = |agent: &Agent| {
+            let stretches = ask(&agent.socket)?.broken;
+            let now = origin.elapsed().as_secs_f64();
+            let of = |broken: FloorBroken| {
+                let until = now - broken.ended_s;
+                Report {
+                    from: broken.from,
+                    to: broken.to,
+                    from_at: Span::from_secs_f64((until - broken.lasted_s).max(0.0)),
+                    until: Span::from_secs_f64(until.max(0.0)),
+                }
+            };
+            Some(stretches.into_iter().map(of).collect::<Vec<Report>>())
+        };
+        let all: Vec<Report> = self.agents.iter().filter_map(told).flatten().collect();
+        (!self.agents.is_empty()).then_some(all)
     }
 }
 

@@ -22,6 +22,7 @@ mod ideal;
 mod links;
 mod pairs;
 pub(crate) mod payload;
+mod reported;
 mod reserve;
 mod tenants;
 #[cfg(test)]
@@ -89,6 +90,7 @@ pub fn judge(
     ends::agents(&case, &mut summary);
     attacks::judge(observed, &mut summary);
     control::judge(observed, &mut summary);
+    reported::judge(&case, &mut summary);
     summary.retain(|_, value| value.is_finite());
     let reasons = validity::reasons(&case);
     Ok(Run {

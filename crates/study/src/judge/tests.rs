@@ -5,6 +5,7 @@ use super::*;
 use crate::numbers::percentile;
 use crate::testing::{dumbbell, steady, tcp};
 use hdrhistogram::Histogram;
+use weir_model::observed::Report;
 use weir_model::results::LinkResult;
 use weir_model::scenario::{
     Arrivals, Connections, Flows, Load, Pick, Request, Sizes, Spacing, Traffic, TrafficKind,
@@ -327,6 +328,42 @@ fn a_mark_is_congestion_as_a_drop_is() {
     without_congestion(&scenario, &mut runs);
     assert!(runs.iter().all(|r| r.valid), "{runs:?}");
     close(runs[0].summary["marks"], 100.0);
+}
+
+#[test]
+fn seconds_without_a_floor_are_looked_for_among_what_agents_report() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    assert!(!run(&scenario, &observed).summary.contains_key("broken_seconds"), "no agent says");
+    let flow = &scenario.traffic[0];
+    let report = |from_at: u64, until: u64| Report {
+        from: scenario.vms[flow.from].name.clone(),
+        to: scenario.vms[flow.to].name.clone(),
+        from_at: Span::from_millis(from_at),
+        until: Span::from_millis(until),
+    };
+    observed.reports = Some(Vec::new());
+    let all = run(&scenario, &observed);
+    close(all.summary["broken_seconds"], 0.0);
+    assert!(!all.summary.contains_key("broken_found"), "nothing broke");
+    // From 4 s to 6 s next to nothing arrives.
+    let samples = observed.flows[0].octets.len();
+    let second = (1.0 / observed.sample.as_secs_f64()).round() as usize;
+    assert!(samples >= 8 * second, "the scenario is long enough");
+    observed.flows[0].octets[4 * second..6 * second].fill(100);
+    close(run(&scenario, &observed).summary["broken_found"], 0.0);
+    observed.reports = Some(vec![report(4300, 5900)]);
+    let told = run(&scenario, &observed).summary;
+    close(told["broken_seconds"], 2.0);
+    close(told["broken_found"], 1.0);
+    close(told["reported_true"], 1.0);
+    // Of another pair, and of a time in which all was well.
+    let other = Report { from: "nobody".into(), ..report(4300, 5900) };
+    observed.reports = Some(vec![other, report(8800, 9900)]);
+    let told = run(&scenario, &observed).summary;
+    close(told["broken_found"], 0.0);
+    close(told["reported_stretches"], 1.0);
+    close(told["reported_true"], 0.0);
 }
 
 #[test]

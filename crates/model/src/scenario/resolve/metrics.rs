@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 65] = [
+const RUN: [&str; 69] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -71,6 +71,10 @@ const RUN: [&str; 65] = [
     "starved_s",
     "losses_reported",
     "false_losses",
+    "broken_seconds",
+    "broken_found",
+    "reported_stretches",
+    "reported_true",
 ];
 /// Metrics of a datacenter of tenants, which has no traffic: see [`crate::scenario::Datacenter`].
 const DATACENTER: [&str; 36] = [
