@@ -411,6 +411,8 @@ pub async fn serve_with(
     let books = spawn_blocking(move || Arc::new(Books::open(&place, days))).await?;
     metrics.add(Numbers { books: Arc::clone(&books), view: Arc::clone(&view), clock });
     let writing = tokio::spawn(Arc::clone(&books).run(clock, Arc::clone(&view)));
+    let surveying =
+        tokio::spawn(Arc::clone(&books).survey_all(clock, Arc::clone(&view), engine.clone()));
     let kept = (Arc::clone(&books), Arc::clone(&view));
     let shared = Shared { view, engine, metrics, clock, fleet: slot, books, authority, stopping };
     let address = listener.local_addr()?;
@@ -432,6 +434,7 @@ pub async fn serve_with(
     renewing.abort();
     leading.abort();
     writing.abort();
+    surveying.abort();
     let (books, view) = kept;
     spawn_blocking(move || books.write(clock.now(), &view)).await?;
     // What was taken is written and answered before the end.

@@ -133,6 +133,7 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
         ("/ui/tenants/gold", ">a<"),
         ("/ui/vms/a", "holding: after a loss"),
         ("/ui/network", "nic of h0"),
+        ("/ui/links/nic%20of%20h0", "No tenant had a queue of its own"),
         ("/ui/queues", "shared queue"),
         ("/ui/alerts", "a &lt;stranger's&gt; program"),
     ] {
@@ -146,7 +147,7 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
                 .contains("default-src 'self'")
         );
     }
-    for path in ["/ui/vms/none", "/ui/tenants/none"] {
+    for path in ["/ui/vms/none", "/ui/tenants/none", "/ui/links/none"] {
         assert_eq!(with_cookie(&mut browser, Method::GET, path, &cookie).status, 404);
     }
     let page = text(&with_cookie(&mut browser, Method::GET, "/ui", &cookie));
@@ -165,7 +166,9 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
     refused(&blue.get("/api/v1/pairs?vm=a").expect("it answers"), 404, "NotFound", "query.vm");
     refused(&gold.get("/api/v1/alerts").expect("it answers"), 403, "Forbidden", "Authorization");
     assert_eq!(blue.get("/ui/vms/a").expect("it answers").status, 404);
-    assert_eq!(gold.get("/ui/alerts").expect("it answers").status, 403);
+    for path in ["/ui/alerts", "/ui/links/nic%20of%20h0"] {
+        assert_eq!(gold.get(path).expect("it answers").status, 403, "{path}");
+    }
     refused(
         &gold.get("/api/v1/slo?since=soon").expect("it answers"),
         400,

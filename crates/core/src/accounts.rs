@@ -292,6 +292,11 @@ impl Accounts {
         self.open.get(&pair).map_or(Rate::ZERO, |open| open.sent)
     }
 
+    /// Whether a pair wanted more than it had in the last window.
+    pub fn wants(&self, pair: PairId) -> bool {
+        self.open.get(&pair).is_some_and(|open| open.wanted)
+    }
+
     /// The latest stretches, in the order in which they began; the last may still grow.
     pub fn broken(&self) -> impl Iterator<Item = &Broken> {
         self.broken.iter()

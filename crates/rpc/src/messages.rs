@@ -189,6 +189,9 @@ pub struct PairNow {
     /// Segments that the network lost since the pair began.
     #[prost(uint64, tag = "7")]
     pub lost: u64,
+    /// Whether it wanted more than it had, in the last second.
+    #[prost(bool, tag = "8")]
+    pub wants: bool,
 }
 
 /// Something that keeps floors from being kept.

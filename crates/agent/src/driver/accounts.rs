@@ -127,6 +127,7 @@ impl Driver {
             sent: sent.as_bps(),
             phase: summary.phase,
             lost: summary.lost,
+            wants: self.accounts.wants(pair),
         };
         all.into_iter().take(PAIRS_TOLD).map(told).collect()
     }

@@ -12,23 +12,29 @@
 mod alerts;
 mod keep;
 mod numbers;
+mod queues;
 mod sum;
+mod survey;
 mod told;
 
 pub(crate) use alerts::{Alert, alerts};
 pub(crate) use numbers::Numbers;
+pub(crate) use queues::{HOUR, Own};
 pub(crate) use sum::Sum;
 pub(crate) use told::{Asked, FloorTold, PairTold, Report, Series, StretchTold};
 
 use crate::clock::Clock;
-use crate::state::Stored;
+use crate::engine::Engine;
+use crate::state::{State, Stored, Ways};
 use crate::view::View;
 use keep::Keep;
+use queues::Queues;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use survey::{Placed, Survey};
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec};
 use weir_rpc::messages::{Accounts, BrokenFloor, FloorAccount, PairNow, Trouble};
@@ -41,6 +47,11 @@ const STEPS: usize = 60;
 const BUCKET: u64 = 300_000;
 /// How often the present bucket is written.
 const WRITTEN: Duration = Duration::from_secs(30);
+/// How often all pairs are laid over all links, and the part of the time that it may take.
+const SURVEYED: Duration = Duration::from_secs(2);
+const SURVEY_PART: u32 = 10;
+/// A stretch that ended longer ago says nothing of what a survey shows now, ms.
+const RECENT: u64 = 10_000;
 /// Stretches of broken floors that are kept in memory.
 const LISTED: usize = 1000;
 /// A host of which nothing is heard for this long counts as silent, ms, and at least three of its reports.
@@ -69,6 +80,8 @@ const IN: usize = 1;
 pub(crate) struct Books {
     inner: Mutex<Inner>,
     keep: Mutex<Keep>,
+    survey: Mutex<Arc<Survey>>,
+    queues: Mutex<Queues>,
 }
 
 #[derive(Default)]
@@ -92,8 +105,6 @@ struct Host {
     counted: BTreeMap<(String, usize), Sum>,
     pairs: Vec<PairNow>,
     troubles: Vec<Trouble>,
-    /// What tenants borrow toward a host, bit/s.
-    borrowed: BTreeMap<(String, String), u64>,
     /// The stretches that it told, by number, as they are kept.
     stretches: BTreeMap<u64, Stretch>,
 }
@@ -106,6 +117,8 @@ struct Vm {
     is_unwritten: bool,
     /// Since this controller began.
     total: [Sum; 2],
+    /// By step: what would have left it ideally, bit/s, by the step's last survey.
+    ideals: VecDeque<(u64, u64)>,
 }
 
 /// A stretch of time in which a floor was broken.
@@ -147,7 +160,8 @@ struct Place {
 impl Books {
     /// Those of a folder. If the file cannot be read, it is put aside and another begun.
     pub(crate) fn open(folder: &Path, days: u32) -> Self {
-        Self { inner: Mutex::default(), keep: Mutex::new(Keep::open(folder, days)) }
+        let keep = Mutex::new(Keep::open(folder, days));
+        Self { inner: Mutex::default(), keep, survey: Mutex::default(), queues: Mutex::default() }
     }
 
     /// How often so many agents are to tell, ms.
@@ -159,10 +173,11 @@ impl Books {
     /// A host says how its senders had their floors. It speaks for what its own VMs send, and for nothing else.
     pub(crate) fn take(&self, host: &str, said: Accounts, now: Moment, view: &View) {
         let said = Said::of(host, said, view);
+        let survey = self.latest();
         let (grown, stretches, is_first) = {
             let mut inner = self.lock();
             inner.begun.get_or_insert(now);
-            inner.hear(host, said, now)
+            inner.hear(host, said, &survey, now)
         };
         // Nothing waits for the disk while it holds what all hosts share.
         let bucket = now.as_millis() / BUCKET * BUCKET;
@@ -209,7 +224,6 @@ impl Books {
     pub(crate) fn detach(&self, host: &str) {
         if let Some(host) = self.lock().hosts.get_mut(host) {
             host.pairs.clear();
-            host.borrowed.clear();
         }
     }
 
@@ -229,6 +243,7 @@ impl Books {
         let oldest = now.as_millis().saturating_sub(STEP * STEPS as u64);
         inner.vms.retain(|name, vm| {
             vm.steps.retain(|(at, _)| *at >= oldest);
+            vm.ideals.retain(|(at, _)| *at >= oldest);
             // A counter that has begun goes on while there is a VM of that name.
             vm.is_unwritten || !vm.steps.is_empty() || present.contains(name)
         });
@@ -251,6 +266,86 @@ impl Books {
             let (books, view) = (Arc::clone(&self), Arc::clone(&view));
             drop(tokio::task::spawn_blocking(move || books.write(clock.now(), &view)).await);
         }
+    }
+
+    /// Lays all pairs over all links for ever, while this process leads.
+    pub(crate) async fn survey_all(self: Arc<Self>, clock: Clock, view: Arc<View>, engine: Engine) {
+        let (mut ways, mut seen) = (Arc::new(Ways::default()), None);
+        loop {
+            let began = clock.running();
+            let revision = view.revision();
+            if seen != Some(revision)
+                && let Ok(found) = engine.look(State::ways).await
+            {
+                (ways, seen) = (Arc::new(found), Some(revision));
+            }
+            let (books, view, known) = (Arc::clone(&self), Arc::clone(&view), Arc::clone(&ways));
+            let survey = move || {
+                books.note_queues(&view, clock.now());
+                books.survey(known, &view, clock.now());
+            };
+            drop(tokio::task::spawn_blocking(survey).await);
+            let took = clock.running().saturating_sub(began);
+            tokio::time::sleep(SURVEYED.max(took * (SURVEY_PART - 1))).await;
+        }
+    }
+
+    /// Lays all pairs over all links.
+    fn survey(&self, ways: Arc<Ways>, view: &View, now: Moment) {
+        let pairs: Vec<(String, PairNow)> = {
+            let inner = self.lock();
+            let of = |(name, host): (&String, &Host)| {
+                host.pairs.iter().map(|pair| (name.clone(), pair.clone())).collect::<Vec<_>>()
+            };
+            inner.hosts.iter().flat_map(of).collect()
+        };
+        let place = |(host, pair): (String, PairNow)| {
+            let tenant = place_of(view, &pair.from)?.tenant;
+            let to = place_of(view, &pair.to)?.host;
+            Some(Placed { pair, tenant, hosts: [host, to] })
+        };
+        let placed: Vec<Placed> = pairs.into_iter().filter_map(place).collect();
+        let senders: BTreeMap<String, String> = placed
+            .iter()
+            .map(|placed| (key(&placed.tenant, &placed.pair.from), placed.pair.from.clone()))
+            .collect();
+        let survey = Arc::new(Survey::of(placed, ways));
+        let step = now.as_millis() / STEP * STEP;
+        let mut inner = self.lock();
+        for (key, name) in senders {
+            let Some(vm) = inner.vms.get_mut(&key) else { continue };
+            let ideal = survey.vm(&name)[OUT];
+            match vm.ideals.back_mut() {
+                Some((at, last)) if *at == step => *last = ideal,
+                _ => vm.ideals.push_back((step, ideal)),
+            }
+            while vm.ideals.len() > STEPS {
+                vm.ideals.pop_front();
+            }
+        }
+        drop(inner);
+        *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = survey;
+    }
+
+    fn note_queues(&self, view: &View, now: Moment) {
+        let queue = |stored: &Arc<Stored>| {
+            let tag = stored.object.status.queue.map_or(0, |queue| queue.tag);
+            (stored.object.name().to_owned(), tag)
+        };
+        let present = view.all(&[Kind::Tenant]).0.iter().map(queue).collect();
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.note(now.as_millis(), &present);
+    }
+
+    /// The times of the last hour in which a tenant had a queue of its own.
+    pub(crate) fn own_queues(&self, tenant: &str, now: Moment) -> Vec<Own> {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.own(tenant, now.as_millis())
+    }
+
+    /// The latest survey.
+    pub(crate) fn latest(&self) -> Arc<Survey> {
+        Arc::clone(&self.survey.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     // Nothing panics while they are held.
@@ -280,7 +375,6 @@ struct Said {
     foreign: BTreeSet<(String, usize)>,
     pairs: Vec<PairNow>,
     troubles: Vec<Trouble>,
-    borrowed: BTreeMap<(String, String), u64>,
     /// With the place of the sender and the receiver's host.
     broken: Vec<(BrokenFloor, Place, String)>,
 }
@@ -302,14 +396,6 @@ impl Said {
         let pairs = said.pairs.into_iter().filter(is_pair).take(PAIRS_MOST);
         let pairs: Vec<PairNow> =
             pairs.map(|pair| PairNow { phase: plain(&pair.phase, WORD), ..pair }).collect();
-        let mut borrowed: BTreeMap<(String, String), u64> = BTreeMap::new();
-        for pair in &pairs {
-            let beyond = pair.sent.saturating_sub(pair.floor);
-            if let Some(place) = place_of(view, &pair.to).filter(|_| beyond > 0) {
-                let sum = borrowed.entry((place.host, place.tenant)).or_default();
-                *sum = sum.saturating_add(beyond);
-            }
-        }
         let is_here = |trouble: &Trouble| trouble.vm.is_empty() || own(&trouble.vm).is_some();
         let troubles = said.troubles.into_iter().filter(is_here).take(TROUBLES_MOST);
         let troubles = troubles.map(|trouble| Trouble {
@@ -330,7 +416,6 @@ impl Said {
             foreign,
             pairs,
             troubles: troubles.collect(),
-            borrowed,
             broken: broken.take(BROKEN_MOST).collect(),
         }
     }
@@ -352,6 +437,7 @@ impl Inner {
         &mut self,
         host: &str,
         mut said: Said,
+        survey: &Survey,
         now: Moment,
     ) -> (Vec<Grown>, Vec<Stretch>, bool) {
         let before = self.hosts.remove(host).filter(|before| before.life == said.life);
@@ -375,12 +461,15 @@ impl Inner {
             counted: mem::take(&mut said.counted),
             pairs: mem::take(&mut said.pairs),
             troubles: mem::take(&mut said.troubles),
-            borrowed: mem::take(&mut said.borrowed),
             stretches: before.map(|before| before.stretches).unwrap_or_default(),
         };
         self.hosts.insert(host.into(), heard);
         let of = |(broken, from, to): (BrokenFloor, Place, String)| {
-            self.stretch(host, &said, broken, from, &to, now)
+            let mut stretch = stretch(host, &said, broken, &from, now);
+            if stretch.end.plus_millis(RECENT) >= now {
+                stretch.took = survey.borrower(&from.tenant, &from.host, &to);
+            }
+            stretch
         };
         (grown, broken.into_iter().map(of).collect(), is_first)
     }
@@ -415,61 +504,13 @@ impl Inner {
         over
     }
 
-    fn stretch(
-        &self,
-        host: &str,
-        said: &Said,
-        broken: BrokenFloor,
-        from: Place,
-        to: &str,
-        now: Moment,
-    ) -> Stretch {
-        // The agent's clock says how long ago it was.
-        let ago = |at: u64| {
-            let ago = said.at_ms.saturating_sub(at);
-            Moment::from_millis(now.as_millis().saturating_sub(ago))
-        };
-        let took = self.borrower(&from, to);
-        Stretch {
-            host: host.into(),
-            life: said.life,
-            id: broken.id,
-            tenant: from.tenant,
-            begin: ago(broken.from_ms),
-            end: ago(broken.until_ms),
-            from: broken.from,
-            to: broken.to,
-            owed: broken.owed,
-            got: broken.got,
-            lost: broken.lost,
-            cause: broken.cause,
-            took,
-        }
-    }
-
-    /// The tenant that borrows most of the links that both ends of a pair have in common with others: the sender's
-    /// host sends, or the receiver's host receives.
-    fn borrower(&self, from: &Place, to: &str) -> Option<String> {
-        let mut tenants: BTreeMap<&str, u64> = BTreeMap::new();
-        for (name, host) in &self.hosts {
-            for ((toward, tenant), rate) in &host.borrowed {
-                if *name == from.host || toward == to {
-                    let sum = tenants.entry(tenant).or_default();
-                    *sum = sum.saturating_add(*rate);
-                }
-            }
-        }
-        let most = tenants.into_iter().max_by_key(|(_, rate)| *rate)?;
-        Some(most.0.to_owned())
-    }
-
     /// A stretch that is known grows: its beginning and what took the bandwidth stay.
     fn list(&mut self, host: &str, mut stretch: Stretch, kept: Option<Stretch>) {
         let known = self.hosts.get(host).and_then(|host| host.stretches.get(&stretch.id));
         let former = known.cloned().or(kept);
         let has_grown = former.as_ref().is_none_or(|former| former.owed != stretch.owed);
         if let Some(former) = former {
-            if !has_grown {
+            if !has_grown && (former.took.is_some() || stretch.took.is_none()) {
                 return self.note(host, former);
             }
             stretch.took = former.took.or(stretch.took);
@@ -493,6 +534,29 @@ impl Inner {
                 host.stretches.pop_first();
             }
         }
+    }
+}
+
+fn stretch(host: &str, said: &Said, broken: BrokenFloor, from: &Place, now: Moment) -> Stretch {
+    // The agent's clock says how long ago it was.
+    let ago = |at: u64| {
+        let ago = said.at_ms.saturating_sub(at);
+        Moment::from_millis(now.as_millis().saturating_sub(ago))
+    };
+    Stretch {
+        host: host.into(),
+        life: said.life,
+        id: broken.id,
+        tenant: from.tenant.clone(),
+        begin: ago(broken.from_ms),
+        end: ago(broken.until_ms),
+        from: broken.from,
+        to: broken.to,
+        owed: broken.owed,
+        got: broken.got,
+        lost: broken.lost,
+        cause: broken.cause,
+        took: None,
     }
 }
 

@@ -37,8 +37,25 @@ fn view() -> View {
 }
 
 fn view_of(vms: impl IntoIterator<Item = (String, &'static str, String)>) -> View {
+    View::new(&state_with(vms), 100)
+}
+
+fn state_with(vms: impl IntoIterator<Item = (String, &'static str, String)>) -> State {
+    let mut objects = Vec::new();
+    for (vm, tenant, host) in vms {
+        let place = json!({"switch": "tor", "rate": "1Gbit", "slots": 10});
+        let floor = json!({"out": "80Mbit", "in": "80Mbit"});
+        objects.push(("Host", host.clone(), place));
+        objects.push(("Tenant", tenant.to_owned(), json!({})));
+        objects.push(("VM", vm, json!({"tenant": tenant, "host": host, "floor": floor})));
+    }
+    state_of(objects)
+}
+
+/// The state after these objects, by kind and name.
+pub(super) fn state_of(objects: Vec<(&'static str, String, Value)>) -> State {
     let mut state = State::new(Limits::default());
-    let mut put = |kind: &str, name: &str, spec: Value| {
+    for (kind, name, spec) in objects {
         let metadata = json!({"name": name});
         let document =
             json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec});
@@ -47,14 +64,8 @@ fn view_of(vms: impl IntoIterator<Item = (String, &'static str, String)>) -> Vie
         let action = Action::Put { wish, mode: Mode::Apply, seen: None };
         let request = Request { actor, dry_run: false, idempotency: None, action };
         state.handle(at(0), &request).expect("it fits");
-    };
-    for (vm, tenant, host) in vms {
-        put("Host", &host, json!({"switch": "tor", "rate": "1Gbit", "slots": 10}));
-        put("Tenant", tenant, json!({}));
-        let floor = json!({"out": "80Mbit", "in": "80Mbit"});
-        put("VM", &vm, json!({"tenant": tenant, "host": host, "floor": floor}));
     }
-    View::new(&state, 100)
+    state
 }
 
 /// What a host says of a → b after so many windows, of which so many were held.
@@ -146,7 +157,8 @@ fn days_that_are_too_old_are_dropped_and_others_are_not() {
 
 #[test]
 fn a_stretch_grows_and_says_which_tenant_borrowed_most_where_it_was_broken() {
-    let (folder, view) = (Folder::new("stretch"), view());
+    let state = state_with(VMS.map(|(vm, tenant, host)| (vm.to_owned(), tenant, host.to_owned())));
+    let (folder, view) = (Folder::new("stretch"), View::new(&state, 100));
     let books = Books::open(&folder.0, 30);
     let pair = |from: &str, to: &str, floor, sent| PairNow {
         from: from.into(),
@@ -163,6 +175,7 @@ fn a_stretch_grows_and_says_which_tenant_borrowed_most_where_it_was_broken() {
         ..Accounts::default()
     };
     books.take("h2", flood, at(0), &view);
+    books.survey(Arc::new(state.ways()), &view, at(1));
     let broken = |until_ms, owed| BrokenFloor {
         id: 1,
         from: "a".into(),
@@ -209,6 +222,35 @@ fn a_stretch_grows_and_says_which_tenant_borrowed_most_where_it_was_broken() {
     books.write(at(23), &view);
     let told = report(&books, &view, at(30)).broken;
     assert_eq!((told.len(), told[0].owed, told[0].took.as_str()), (1, 400, "blue"));
+}
+
+#[test]
+fn the_course_of_a_vm_has_what_would_be_ideal_and_a_pair_what_it_would_have() {
+    let state = state_with(VMS.map(|(vm, tenant, host)| (vm.to_owned(), tenant, host.to_owned())));
+    let (folder, view) = (Folder::new("ideal"), View::new(&state, 100));
+    let books = Books::open(&folder.0, 30);
+    let pair = PairNow {
+        from: "a".into(),
+        to: "b".into(),
+        floor: 80_000_000,
+        sent: 90_000_000,
+        wants: true,
+        ..PairNow::default()
+    };
+    let told = |windows| Accounts { pairs: vec![pair.clone()], ..said(1, windows, windows) };
+    books.take("h0", told(1), at(0), &view);
+    books.take("h0", told(5), at(1), &view);
+    assert_eq!(books.pairs("a")[0].ideal, None, "nothing is known yet");
+    books.survey(Arc::new(state.ways()), &view, at(2));
+    assert_eq!(books.pairs("b")[0].ideal, Some(1_000_000_000), "nothing else is on its way");
+    let series = books.series(at(12), &[key("gold", "a"), key("gold", "b")]);
+    assert_eq!(series.ideal.last(), Some(&Some(1_000_000_000)));
+    assert!(series.ideal[..STEPS - 2].iter().all(Option::is_none), "it was not known earlier");
+    assert_eq!(books.ideal(["a", "b"].into_iter()), [1_000_000_000; 2]);
+    // The host's stream ends: its pairs are not known, and nothing is said of them.
+    books.detach("h0");
+    books.survey(Arc::new(state.ways()), &view, at(3));
+    assert_eq!(books.ideal(["a", "b"].into_iter()), [0; 2]);
 }
 
 #[test]

@@ -121,6 +121,10 @@ pub(crate) struct PairTold {
     pub(crate) rate: u64,
     /// What it sends, bit/s.
     pub(crate) sent: u64,
+    /// What it would send if all that is spare was divided by floors, bit/s; absent before it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub(crate) ideal: Option<u64>,
     /// State of its law.
     pub(crate) phase: String,
     /// Segments lost since it began.
@@ -140,6 +144,8 @@ pub(crate) struct Series {
     pub(crate) into: Vec<Option<u64>>,
     /// What was owed to pairs that wanted more, out.
     pub(crate) owed: Vec<Option<u64>>,
+    /// What would have left them if all that is spare was divided by floors.
+    pub(crate) ideal: Vec<Option<u64>>,
     /// The part of the windows in which floors were held; absent where there was none.
     pub(crate) held: Vec<Option<f64>>,
 }
@@ -203,6 +209,7 @@ impl Books {
 
     /// The pairs that send now from or to a VM.
     pub(crate) fn pairs(&self, vm: &str) -> Vec<PairTold> {
+        let survey = self.latest();
         let inner = self.lock();
         let all = inner.hosts.values().flat_map(|host| &host.pairs);
         let told = all.filter(|pair| pair.from == vm || pair.to == vm).map(|pair| PairTold {
@@ -211,6 +218,7 @@ impl Books {
             floor: pair.floor,
             rate: pair.rate,
             sent: pair.sent,
+            ideal: survey.pair(&pair.from, &pair.to),
             phase: pair.phase.clone(),
             lost: pair.lost,
         });
@@ -223,6 +231,7 @@ impl Books {
         let oldest = newest.saturating_sub(STEP * (STEPS as u64 - 1));
         let mut steps: BTreeMap<u64, [Sum; 2]> =
             (0..STEPS as u64).map(|n| (oldest + n * STEP, <[Sum; 2]>::default())).collect();
+        let mut ideals: BTreeMap<u64, u64> = BTreeMap::new();
         let inner = self.lock();
         for vm in vms.iter().filter_map(|vm| inner.vms.get(vm)) {
             for (at, sums) in &vm.steps {
@@ -230,6 +239,10 @@ impl Books {
                     step[OUT].add(sums[OUT]);
                     step[IN].add(sums[IN]);
                 }
+            }
+            for (at, ideal) in &vm.ideals {
+                let sum = ideals.entry(*at).or_default();
+                *sum = sum.saturating_add(*ideal);
             }
         }
         let mut series = Series::default();
@@ -241,6 +254,7 @@ impl Books {
             series.out.push(rate(sums[OUT].all));
             series.into.push(rate(sums[IN].all));
             series.owed.push(rate(sums[OUT].owed));
+            series.ideal.push(ideals.get(&at).copied());
             series.held.push(sums[OUT].share());
         }
         series
@@ -269,6 +283,14 @@ impl Books {
     /// What was counted of a VM since this controller began, by its key.
     pub(super) fn total(&self, key: &str) -> [Sum; 2] {
         self.lock().vms.get(key).map(|vm| vm.total).unwrap_or_default()
+    }
+
+    /// What the pairs of some VMs would have ideally, out and in, bit/s, by their names.
+    pub(crate) fn ideal<'a>(&self, vms: impl Iterator<Item = &'a str>) -> [u64; 2] {
+        let survey = self.latest();
+        let add =
+            |sum: [u64; 2], one: [u64; 2]| [OUT, IN].map(|way| sum[way].saturating_add(one[way]));
+        vms.map(|vm| survey.vm(vm)).fold([0; 2], add)
     }
 
     /// What VMs of each host send and receive now, bit/s.

@@ -595,9 +595,18 @@ impl Book {
     }
 
     fn earlier_of(&self, tenant: &str) -> Option<Routing> {
-        let tree = self.earlier.get(tenant)?;
+        self.routing_of(self.earlier.get(tenant)?)
+    }
+
+    /// The tree of that name, by the ledger's numbers.
+    pub(super) fn routing_of(&self, tree: &TreeName) -> Option<Routing> {
         let root = *self.switches.get(&tree.root)?;
         Some(Routing::Tree { root, rank: tree.rank })
+    }
+
+    /// The ledger, once there is a host.
+    pub(super) const fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
     }
 
     /// What may be added per host, per switch with links upward, and in all: whoever keeps to the
@@ -634,6 +643,14 @@ impl Book {
             LinkUse { name: link.name.clone(), may: [up.0, down.0], has: [up.1, down.1], tenants }
         });
         told.collect()
+    }
+
+    /// The names of the tenants with a reservation on a link; `None` if there is no such link.
+    pub(super) fn tenants_on(&self, link: &str) -> Option<Vec<String>> {
+        let ledger = self.ledger.as_ref()?;
+        let number = ledger.topology().links.iter().position(|it| it.name == link)?;
+        let tenants = ledger.tenants_on(LinkId(number as u32)).iter();
+        Some(tenants.map(|tenant| self.tenant_names[tenant.0 as usize].clone()).collect())
     }
 
     /// What may be added for a tenant, or for one that is not there yet.

@@ -25,6 +25,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod ways;
 
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
 pub(crate) use hosts::{APPLIED, QUEUE, READY, enrolment};
@@ -34,6 +35,7 @@ pub(crate) use published::published;
 pub(crate) use records::audit_key;
 pub use records::{Event, EventKind, Stored};
 pub use tokens::{NewToken, Token};
+pub(crate) use ways::{LinkWay, Ways};
 
 use crate::problem::Problem;
 use crate::store::{REVISION, Snapshot, StoreError, Table, Write};

@@ -13,6 +13,11 @@ impl State {
         self.book.links()
     }
 
+    /// The names of the tenants with a reservation on a link; `None` if there is no such link.
+    pub(crate) fn tenants_on(&self, link: &str) -> Option<Vec<String>> {
+        self.book.tenants_on(link)
+    }
+
     /// The additive room per host, per switch and in all, as `/api/v1/room` tells it.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! Promises  Without scripts the pages show the same, as of when they were loaded. Nothing comes from other servers.
 //! Not here  What is counted: see [`crate::accounts`].
 
+mod network;
 mod pages;
 mod parts;
 
@@ -38,8 +39,9 @@ pub(crate) const PAGES: &[Route] = &[
     Route::new("/ui", Access::Page, || get(pages::overview)),
     Route::new("/ui/tenants/{name}", Access::Page, || get(pages::tenant)),
     Route::new("/ui/vms/{name}", Access::Page, || get(pages::vm)),
-    Route::new("/ui/network", Access::Page, || get(pages::network)),
-    Route::new("/ui/queues", Access::Page, || get(pages::queues)),
+    Route::new("/ui/network", Access::Page, || get(network::network)),
+    Route::new("/ui/links/{name}", Access::Page, || get(network::link)),
+    Route::new("/ui/queues", Access::Page, || get(network::queues)),
     Route::new("/ui/alerts", Access::Page, || get(pages::alerts)),
 ];
 

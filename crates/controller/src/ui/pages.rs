@@ -1,6 +1,6 @@
 //! The pages.
 
-use super::parts::{chart, colour, conditions, held, live, plain, rate, state};
+use super::parts::{chart, colour, conditions, held, live, rate, state};
 use super::{refused, shell};
 use crate::accounts::{Asked, Report, Sum, alerts as all_alerts, key};
 use crate::http::{ANOTHERS, Ctx, Shared, seen_pairs};
@@ -18,10 +18,14 @@ use weir_model::objects::{Kind, Spec, VmSpec};
 use weir_units::show;
 
 /// VMs in a table or a map. More are in `weir get vms` and `weir slo report`.
-const ROWS: usize = 500;
+pub(super) const ROWS: usize = 500;
 /// How far back maps and lists of broken floors go, ms, and into how many columns a map is cut.
 const BACK: u64 = 24 * 3_600_000;
 const COLUMNS: usize = 96;
+
+/// What a head of a column says of the ideal.
+const IDEAL: &str =
+    "If all that is spare was divided in proportion to floors, over all links, this instant";
 
 /// A VM as pages need it.
 struct Vm {
@@ -57,7 +61,7 @@ async fn apart(make: impl FnOnce() -> Response + Send + 'static) -> Response {
 }
 
 /// The refusal, for those who may see one tenant only.
-fn of_one_tenant(actor: &Actor) -> Option<Response> {
+pub(super) fn of_one_tenant(actor: &Actor) -> Option<Response> {
     match actor.role {
         Role::Viewer | Role::Operator => None,
         _ => {
@@ -94,7 +98,8 @@ pub(super) async fn overview(State(shared): Ctx, Extension(actor): Extension<Act
             }
             table.sorted {
                 thead { tr {
-                    th { "tenant" } th { "VMs" } th { "promised out" } th { "sends" } th { "promised in" } th { "receives" }
+                    th { "tenant" } th { "VMs" } th { "promised out" } th { "sends" } th title=(IDEAL) { "ideal out" }
+                    th { "promised in" } th { "receives" } th title=(IDEAL) { "ideal in" }
                     th { "floors held, 10 min" } th { "borrows" } th { "state" }
                 } }
                 tbody { @for row in &rows { (row) } }
@@ -114,14 +119,17 @@ fn tenant_row(shared: &Shared, name: &str, vms: &[Vm]) -> Markup {
     let out: u64 = vms.iter().map(|vm| vm.spec.floor.out.0.as_bps()).sum();
     let inward: u64 = vms.iter().map(|vm| vm.spec.floor.inward.0.as_bps()).sum();
     let object = shared.view.get(Kind::Tenant, name);
+    let ideal = shared.books.ideal(vms.iter().map(|vm| vm.name.as_str()));
     html! {
         tr {
             td { a href=(format!("/ui/tenants/{name}")) { (name) } }
             td { (vms.len()) }
             td { (rate(out)) }
             td { (rate(now[0].all)) }
+            td { (rate(ideal[0])) }
             td { (rate(inward)) }
             td { (rate(now[1].all)) }
+            td { (rate(ideal[1])) }
             td { (held(sums[0])) }
             td { (rate(now[0].borrowed)) }
             td { @if let Some(object) = &object { (state(&object.object)) } }
@@ -148,7 +156,8 @@ pub(super) async fn tenant(
         let rows = html! {
             table.sorted {
                 thead { tr {
-                    th { "VM" } th { "host" } th { "promised out" } th { "sends" } th { "promised in" } th { "receives" }
+                    th { "VM" } th { "host" } th { "promised out" } th { "sends" } th title=(IDEAL) { "ideal out" }
+                    th { "promised in" } th { "receives" } th title=(IDEAL) { "ideal in" }
                     th { "out held, 10 min" } th { "in held" } th { "state" }
                 } }
                 tbody { @for vm in shown { (vm_row(&shared, vm)) } }
@@ -177,14 +186,17 @@ pub(super) async fn tenant(
 
 fn vm_row(shared: &Shared, vm: &Vm) -> Markup {
     let (sums, now) = shared.books.lately(shared.clock.now(), &[key(&vm.spec.tenant, &vm.name)]);
+    let ideal = shared.books.ideal([vm.name.as_str()].into_iter());
     html! {
         tr {
             td { a href=(format!("/ui/vms/{}", vm.name)) { (vm.name) } }
             td { (vm.stored.object.status.host.as_deref().unwrap_or("–")) }
             td { (rate(vm.spec.floor.out.0.as_bps())) }
             td { (rate(now[0].all)) }
+            td { (rate(ideal[0])) }
             td { (rate(vm.spec.floor.inward.0.as_bps())) }
             td { (rate(now[1].all)) }
+            td { (rate(ideal[1])) }
             td { (held(sums[0])) }
             td { (held(sums[1])) }
             td { (state(&vm.stored.object)) }
@@ -303,7 +315,8 @@ pub(super) async fn vm(
             @else {
                 table.sorted {
                     thead { tr {
-                        th { "from" } th { "to" } th { "floor" } th { "may send" } th { "sends" } th { "lost" } th { "why" }
+                        th { "from" } th { "to" } th { "floor" } th { "may send" } th { "sends" } th title=(IDEAL) { "ideal" }
+                        th { "lost" } th { "why" }
                     } }
                     tbody {
                         @for pair in &pairs {
@@ -317,6 +330,7 @@ pub(super) async fn vm(
                                 td { (rate(pair.floor)) }
                                 td { (rate(pair.rate)) }
                                 td { (rate(pair.sent)) }
+                                td { (pair.ideal.map_or_else(|| "–".into(), rate)) }
                                 td { (pair.lost) }
                                 td { (why(&pair.phase)) }
                             }
@@ -380,129 +394,6 @@ fn floors(report: &Report) -> Markup {
         }
         p { "Used (p95): a floor of this size would carry what the VM did in 95 of 100 five minutes." }
     }
-}
-
-/// `GET /ui/network`.
-pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
-    if let Some(answer) = of_one_tenant(&actor) {
-        return answer;
-    }
-    let links = match shared.engine.look(crate::state::State::links).await {
-        Ok(links) => links,
-        Err(problem) => return refused(&actor, &problem),
-    };
-    let used = shared.books.used_by_host(&shared.view, shared.clock.now());
-    let table = html! {
-        table.sorted {
-            thead { tr {
-                th { "link" } th { "tenants" } th { "may promise" } th { "promised up" } th { "promised down" }
-                th { "used up" } th { "used down" }
-            } }
-            tbody {
-                @for link in links.iter().take(2 * ROWS) {
-                    @let host = link.name.strip_prefix("nic of ");
-                    @let now = host.and_then(|host| used.get(host));
-                    tr {
-                        td { (link.name) }
-                        td { (link.tenants) }
-                        td { (rate(link.may[0].as_bps())) }
-                        td { (bar(link.has[0].as_bps(), link.may[0].as_bps())) }
-                        td { (bar(link.has[1].as_bps(), link.may[1].as_bps())) }
-                        @match now {
-                            Some([up, down]) => { td { (bar(*up, link.may[0].as_bps())) } td { (bar(*down, link.may[1].as_bps())) } },
-                            None => { td { "–" } td { "–" } },
-                        }
-                    }
-                }
-            }
-        }
-        @if links.is_empty() { p { "There is no link yet: apply Hosts and Links." } }
-        p {
-            "Used is what VMs of the host send and receive, also to each other on the same host. Of links between "
-            "switches Weir sees no counters."
-        }
-    };
-    let (hosts, _) = shared.view.all(&[Kind::Host]);
-    let observing = shared.books.observing();
-    let hosts = html! {
-        h2 { "Hosts" }
-        table.sorted {
-            thead { tr { th { "host" } th { "switch" } th { "rate" } th { "use" } th { "mode" } th { "state" } } }
-            tbody {
-                @for stored in hosts.iter().take(2 * ROWS) {
-                    @if let Spec::Host(spec) = &stored.object.spec {
-                        tr {
-                            td { (stored.object.name()) }
-                            td { (spec.switch) }
-                            td { (rate(spec.rate.0.as_bps())) }
-                            td { (plain(&spec.state)) }
-                            td { @if observing.iter().any(|name| name == stored.object.name()) { "observes" } @else { "enforces" } }
-                            td { (state(&stored.object)) }
-                        }
-                    }
-                }
-            }
-        }
-    };
-    shell(&actor, "Network", &html! { (live("links", 5, &table)) (live("hosts", 5, &hosts)) })
-}
-
-/// A part of a whole, as a bar with its number.
-fn bar(part: u64, whole: u64) -> Markup {
-    let share = part as f64 / whole.max(1) as f64;
-    html! {
-        svg.bar viewBox="0 0 60 10" aria-hidden="true" {
-            rect.whole x="0" y="0" width="60" height="10" {}
-            rect.part x="0" y="0" width=(format!("{:.0}", share.min(1.0) * 60.0)) height="10" {}
-        }
-        " " (rate(part)) @if part > 0 { ", " (show::percent(share)) }
-    }
-}
-
-/// `GET /ui/queues`.
-pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
-    if let Some(answer) = of_one_tenant(&actor) {
-        return answer;
-    }
-    let (tenants, _) = shared.view.all(&[Kind::Tenant]);
-    let (switches, _) = shared.view.all(&[Kind::Switch]);
-    let content = html! {
-        table.sorted {
-            caption { "Tenants and their queue" }
-            thead { tr { th { "tenant" } th { "code point" } th { "its VMs" } th { "tree" } th { "says" } } }
-            tbody {
-                @for stored in tenants.iter().take(2 * ROWS) {
-                    @let status = &stored.object.status;
-                    @let queue = status.queue.unwrap_or_default();
-                    tr {
-                        td { a href=(format!("/ui/tenants/{}", stored.object.name())) { (stored.object.name()) } }
-                        td { @if queue.tag == 0 { "shared queue" } @else { (queue.tag) } }
-                        td { (if queue.free { "as fast as they like" } else { "limited by their floors" }) }
-                        td { @if let Some(tree) = &status.routing { (tree.root) } @else { "–" } }
-                        td { @if let Some(says) = status.condition("Queue") { (says.reason) ": " (says.message) } }
-                    }
-                }
-            }
-        }
-        table {
-            caption { "Switches" }
-            thead { tr { th { "switch" } th { "driver" } th { "ports" } th { "state" } } }
-            tbody {
-                @for stored in &switches {
-                    @if let Spec::Switch(spec) = &stored.object.spec {
-                        tr {
-                            td { (stored.object.name()) }
-                            td { (plain(&spec.driver)) }
-                            td { (spec.ports.len()) }
-                            td { (state(&stored.object)) }
-                        }
-                    }
-                }
-            }
-        }
-        @if switches.is_empty() { p { "No switch is known, so all tenants share one queue." } }
-    };
-    shell(&actor, "Queues", &live("queues", 2, &content))
 }
 
 /// `GET /ui/alerts`.

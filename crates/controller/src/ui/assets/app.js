@@ -129,6 +129,7 @@ function draw(figure) {
     axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 80, values: (_, all) => all.map(rate) }],
     series: [
       { label: "time", value: (_, value) => (value == null ? "–" : clock(value)) }, line("sent", "--first"), line("received", "--second"), line("owed to those that want more", "--third", { dash: [6, 4] }),
+      line("ideally sent", "--first", { dash: [2, 3], width: 1 }),
     ],
   };
   let plot;
@@ -138,7 +139,7 @@ function draw(figure) {
       const answer = await fetch(figure.dataset.series, { cache: "no-store" });
       if (!answer.ok) return;
       const told = await answer.json();
-      const data = [told.at, told.out, told.in, told.owed];
+      const data = [told.at, told.out, told.in, told.owed, told.ideal];
       if (plot) plot.setData(data);
       else plot = new uPlot(options, data, place);
       figure.dataset.points = told.at.length;
