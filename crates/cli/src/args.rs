@@ -262,10 +262,13 @@ pub(crate) enum Host {
         /// What they do; `file`: what each host's own agent.toml says
         mode: HostModeName,
         /// Names of the hosts
-        #[arg(required_unless_present = "all")]
+        #[arg(required_unless_present_any = ["all", "tenant"])]
         hosts: Vec<String>,
+        /// The hosts that have VMs of this tenant now, with all VMs on them; may be repeated
+        #[arg(long, value_name = "TENANT")]
+        tenant: Vec<String>,
         /// All hosts
-        #[arg(long, conflicts_with = "hosts")]
+        #[arg(long, conflicts_with_all = ["hosts", "tenant"])]
         all: bool,
         #[command(flatten)]
         connection: Connection,

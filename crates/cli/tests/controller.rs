@@ -273,6 +273,22 @@ fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
             "{stderr}"
         );
     }
+    let mode = |host: &str| {
+        let host = client(at).get(&format!("/api/v1/hosts/{host}")).expect("it answers").json();
+        host["spec"]["mode"].as_str().unwrap_or("none").to_owned()
+    };
+    // A third host has no VM of the tenant.
+    let third = CLOUD.replace("h1", "h2");
+    std::fs::write(at.join("third.yaml"), third).expect("it is ours");
+    works(at, &["apply", "-f", "third.yaml"]);
+    let told = works(at, &["host", "mode", "observe", "--tenant", "gold"]);
+    assert!(told.contains("2 of 3 hosts"), "{told}");
+    assert_eq!(["h0", "h1", "h2"].map(mode), ["observe", "observe", "none"]);
+    works(at, &["host", "mode", "enforce", "--all"]);
+    assert_eq!(["h0", "h1", "h2"].map(mode), ["enforce", "enforce", "enforce"]);
+    let unknown = weir(at, &["host", "mode", "observe", "h0", "--tenant", "silver"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no Tenant `silver`"));
+    assert_eq!(mode("h0"), "enforce", "all or none");
     let token = works(at, &["token", "create", "eyes", "--role", "viewer"]);
     assert!(token.starts_with("weir_"), "{token}");
     assert!(works(at, &["token", "list"]).contains("eyes"));

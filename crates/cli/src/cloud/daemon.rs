@@ -12,6 +12,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use weir_controller::client::Client;
 use weir_controller::clock::Clock;
 use weir_controller::daemon::{self, Made};
 use weir_controller::roots;
@@ -83,7 +84,9 @@ pub(crate) fn host(host: &Host) -> Result<u8> {
             let authority = fingerprint(&super::config(connection)?.ca)?;
             errln!("  weir agent join --token - --ca {authority}");
         }
-        Host::Mode { mode, hosts, all, connection } => set_mode(*mode, hosts, *all, connection)?,
+        Host::Mode { mode, hosts, tenant, all, connection } => {
+            set_mode(*mode, hosts, tenant, *all, connection)?;
+        }
         Host::Revoke { name, connection } => {
             let path = format!("/api/v1/hosts/{name}/revoke");
             done(&connect(connection)?.ask(Method::POST, &path, &[], "")?)?;
@@ -163,14 +166,34 @@ pub(crate) fn restore(file: &Path, config: &Path) -> Result<u8> {
     Ok(0)
 }
 
+/// The hosts that have VMs of these tenants, and these hosts.
+fn with_those_of(client: &mut Client, hosts: &[String], tenants: &[String]) -> Result<Vec<String>> {
+    let word = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    let known = every(client, Kind::Tenant)?;
+    let mut hosts = hosts.to_vec();
+    for tenant in tenants {
+        if !known.iter().any(|item| item["metadata"]["name"] == **tenant) {
+            bail!("there is no Tenant `{tenant}`: see `weir get tenants`");
+        }
+    }
+    let vms = if tenants.is_empty() { Vec::new() } else { every(client, Kind::Vm)? };
+    let is_theirs = |item: &&Value| {
+        item["spec"]["tenant"].as_str().is_some_and(|name| tenants.iter().any(|it| it == name))
+    };
+    hosts.extend(vms.iter().filter(is_theirs).filter_map(|item| word(&item["status"]["host"])));
+    Ok(hosts)
+}
+
 /// All of the hosts or none.
 fn set_mode(
     mode: HostModeName,
     hosts: &[String],
+    tenants: &[String],
     all: bool,
     connection: &Connection,
 ) -> Result<()> {
     let mut client = connect(connection)?;
+    let hosts = &with_those_of(&mut client, hosts, tenants)?;
     let mut items = every(&mut client, Kind::Host)?;
     let name_of = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let known: Vec<String> = items.iter().map(name_of).collect();
