@@ -18,7 +18,7 @@ use weir_rpc::home::Home;
 use weir_rpc::messages::{FromAgent, Hello};
 
 #[path = "support/etcd_server.rs"]
-mod etcd_server;
+pub(crate) mod etcd_server;
 use etcd_server::Etcd;
 
 fn cloud() -> Value {

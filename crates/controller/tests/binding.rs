@@ -4,6 +4,7 @@
 //! The cloud: two hosts of 100 Mb/s at one switch, `tor`, with the ports `swp0` and `swp1` in a namespace
 //! of its own.
 
+use crate::agents::etcd_server::Etcd;
 use crate::harness::{Controller, Folder, done, object};
 use crate::hosts::{Agent, apply, condition, joined, until, vm};
 use hyper::Method;
@@ -295,9 +296,22 @@ impl World {
     }
 
     fn with(queues: &[(&str, Value)], code_points: &[u8], has_switch: bool) -> Self {
-        let (tor, faulty, folder) = (Tor::new(), Faulty::new(), Folder::new());
-        let controller =
-            Controller::with_drivers(|_| {}, |store| Box::new(store), Arc::new(faulty.clone()));
+        let faulty = Faulty::new();
+        let drivers = Arc::new(faulty.clone());
+        let controller = Controller::with_drivers(|_| {}, |store| Box::new(store), drivers);
+        let servers = controller.server.clone();
+        Self::of(controller, &servers, faulty, queues, code_points, has_switch)
+    }
+
+    fn of(
+        controller: Controller,
+        servers: &str,
+        faulty: Faulty,
+        queues: &[(&str, Value)],
+        code_points: &[u8],
+        has_switch: bool,
+    ) -> Self {
+        let (tor, folder) = (Tor::new(), Folder::new());
         let host = |name: &str| {
             object("Host", name, json!({"switch": "tor", "rate": "100Mbit", "slots": 9}))
         };
@@ -309,7 +323,7 @@ impl World {
         let homes: Vec<Home> =
             ["h0", "h1"].iter().map(|host| joined(&controller, &folder.0, host)).collect();
         let start = |(n, home): (usize, &Home)| {
-            Agent::start_with(&controller.server, home, n, code_points, |follower| follower)
+            Agent::start_with(servers, home, n, code_points, |follower| follower)
         };
         let agents: Vec<Agent> = homes.iter().enumerate().map(start).collect();
         apply(&controller, json!({"items": [vm("a", "h0", "20Mbit"), vm("b", "h1", "20Mbit")]}));
@@ -507,6 +521,35 @@ fn a_controller_that_dies_between_make_and_break_goes_on_from_what_is_there() {
     world.agents[1].is_mute.store(false, Ordering::Relaxed);
     until("it goes on", || world.is_shared("gold") && world.tor.is_clear());
     until("it is said", || world.reason("tenants/gold", "Queue") == "Excluded");
+}
+
+#[test]
+fn a_controller_that_takes_over_while_queues_change_goes_on_from_what_is_there() {
+    let (etcd, faulty) = (Etcd::start(), Faulty::new());
+    let first = Controller::on_with_drivers(etcd.address(), Arc::new(faulty.clone()));
+    let second = first.another();
+    assert!(!second.leads());
+    let servers = format!("{},{}", first.server, second.server);
+    let mut world = World::of(first, &servers, faulty, &[], &POINTS, true);
+    world.until_dedicated();
+    // h1 takes the clamp up, and does not answer: the loop waits for it.
+    world.agents[1].is_mute.store(true, Ordering::Relaxed);
+    apply(&world.controller, json!({"items": [tenant("gold", "excluded")]}));
+    let is_clamped = |world: &World| {
+        world.queues("gold").iter().flatten().all(|queue| queue.code_point == 10 && !queue.free)
+    };
+    until("both are clamped", || is_clamped(&world));
+    world.controller.stop();
+    until("the other one leads", || second.leads());
+    world.controller = second;
+    world.faulty.until_read(3);
+    assert!(world.tor.is_bound(10) && is_clamped(&world), "a host has not answered");
+    world.agents[1].is_mute.store(false, Ordering::Relaxed);
+    until("it goes on", || world.is_shared("gold") && world.tor.is_clear());
+    until("it is said", || world.reason("tenants/gold", "Queue") == "Excluded");
+    // And the other way, by the controller that came last.
+    apply(&world.controller, json!({"items": [tenant("gold", "pinned")]}));
+    world.until_dedicated();
 }
 
 #[test]

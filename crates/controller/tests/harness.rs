@@ -52,6 +52,11 @@ impl Controller {
 
     /// With its records in the etcd at this address. It leads.
     pub(crate) fn on(store: String) -> Self {
+        Self::on_with_drivers(store, Arc::new(Real))
+    }
+
+    /// The same with something between the controller and its switches.
+    pub(crate) fn on_with_drivers(store: String, drivers: Arc<dyn Drivers>) -> Self {
         let folder = Folder::new();
         let (file, client) = (folder.0.join("controller.toml"), folder.0.join("client.toml"));
         let any = "127.0.0.1:0".parse().expect("an address");
@@ -65,20 +70,44 @@ impl Controller {
         let text = std::fs::read_to_string(client).expect("it was made");
         let first: ClientConfig = toml::from_str(&text).expect("it is ours");
         let store = daemon::open_store(&config, config.listen).expect("it was made");
-        let drivers: Arc<dyn Drivers> = Arc::new(Real);
         let (stop, port, thread) = launch(&config, store, Arc::clone(&drivers));
         let server = format!("https://127.0.0.1:{port}");
         let running =
             Self { server, first, config, drivers, stop, thread: Some(thread), _folder: folder };
-        let leads = || {
-            let metrics = running.client().get("/metrics");
-            let text = metrics.map(|it| String::from_utf8_lossy(&it.body).into_owned());
-            text.is_ok_and(|text| text.contains("weir_controller_leads 1"))
-        };
-        while !leads() {
+        while !running.leads() {
             std::thread::park_timeout(std::time::Duration::from_millis(20));
         }
         running
+    }
+
+    /// Another one of the same cloud, at a port of its own. It follows.
+    pub(crate) fn another(&self) -> Self {
+        let folder = Folder::new();
+        let data_dir = folder.0.join("data");
+        std::fs::create_dir_all(&data_dir).expect("it is ours");
+        for file in std::fs::read_dir(&self.config.data_dir).expect("it was made") {
+            let file = file.expect("it can be read");
+            if file.file_type().expect("it has one").is_file() {
+                std::fs::copy(file.path(), data_dir.join(file.file_name())).expect("it is ours");
+            }
+        }
+        // Leaders are known by their addresses.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+        let listen = free.expect("a free port");
+        let config = ControllerConfig { data_dir, listen, ..self.config.clone() };
+        let store = daemon::open_store(&config, listen).expect("it was made");
+        let drivers = Arc::clone(&self.drivers);
+        let (stop, port, thread) = launch(&config, store, Arc::clone(&drivers));
+        let server = format!("https://127.0.0.1:{port}");
+        let first = ClientConfig { ca: config.data_dir.join("ca.crt"), ..self.first.clone() };
+        Self { server, first, config, drivers, stop, thread: Some(thread), _folder: folder }
+    }
+
+    /// Whether it may write.
+    pub(crate) fn leads(&self) -> bool {
+        let metrics = self.client().get("/metrics");
+        let text = metrics.map(|it| String::from_utf8_lossy(&it.body).into_owned());
+        text.is_ok_and(|text| text.contains("weir_controller_leads 1"))
     }
 
     /// With other settings, and something between the controller and its store.
