@@ -3,8 +3,8 @@
 //! Problem   An operator has to know for each floor how often it held, and when and why it did not. A pair that sends
 //!           little may want little: only a pair that wants more can show that a floor is broken.
 //! Approach  Time is cut into windows of a second. A pair *wants more* in a window if octets of it waited in nine of ten
-//!           looks at its queue, or if the network lost one in a hundred of its segments: what a pair sends within its
-//!           floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends
+//!           looks at its queue, or if the network lost so many of its segments that a connection has no more at its rate
+//!           ([`holds_back`]): what a pair sends within its floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends
 //!           agreed on, and what arrived is compared with that. A pair of which no losses are reported is not judged.
 //! Promises  Pure. Memory in proportion to the pairs and VMs that it is told of, and [`LISTED`] stretches.
 //! Not here  Whether the agreed floor is the promised one: see [`crate::partition`]. Which neighbour took the
@@ -25,13 +25,16 @@ pub const HELD_PERCENT: u64 = 95;
 const BUSY_PERCENT: u64 = 90;
 /// Fewer looks in a window say nothing.
 const LOOKS_LEAST: u64 = 3;
-/// Segments of which one must be lost. Larger: one lost segment of a pair that wants little counts as a broken floor.
+/// Segments of which one must be lost, at low rates. Larger: one lost segment of a pair that wants little counts as a
+/// broken floor.
 const LOST_ONE_IN: u64 = 100;
+/// Floors are promised for round trips up to this one (GUARANTEES.md, 1.4.1).
+pub const PROMISED_WITHIN: Span = Span::from_millis(10);
 /// A pair is looked at no more often than this: the looks of all pairs of a large host would take CPU.
 const LOOK: Span = Span::from_millis(20);
 /// What a pair had beyond its floor counts for its later windows, up to so much: the largest packet that a guest hands
 /// over whole. Where it falls on the edge of two windows is chance.
-const GRAIN: Bytes = Bytes::new(65_536);
+pub const GRAIN: Bytes = Bytes::new(65_536);
 /// Stretches of broken windows that are kept. A reader that comes every minute sees all of them, unless more than one a
 /// second break.
 pub const LISTED: usize = 128;
@@ -154,6 +157,15 @@ struct Before {
     lost: u64,
 }
 
+/// Whether the network lost so many of a pair's segments in this time that they may be what holds it back: one in a
+/// hundred, or what keeps one TCP connection at this rate over the longest path. With W segments under way that is one in
+/// 2 W² / 3 (Mathis et al., 1997); over a shorter path, and with more connections, it is more.
+fn holds_back(lost: u64, segments: u64, span: Span) -> bool {
+    let under_way = segments.saturating_mul(PROMISED_WITHIN.as_nanos()) / span.as_nanos().max(1);
+    let one_in = LOST_ONE_IN.max(under_way.saturating_mul(under_way).saturating_mul(2) / 3);
+    lost > 0 && lost.saturating_mul(one_in) >= segments
+}
+
 impl Accounts {
     /// Looks at all pairs that send from here.
     pub fn look(&mut self, now: Time, send: &[(PairId, SendCount)]) {
@@ -234,7 +246,7 @@ impl Accounts {
         // A floor that rose within the window is owed from its end on.
         let owed = before.floor.min(standing.floor).bytes_in(now.since(begun));
         let was_busy = open.looks >= LOOKS_LEAST && open.busy * 100 >= open.looks * BUSY_PERCENT;
-        let lost_much = lost > 0 && lost.saturating_mul(LOST_ONE_IN) >= segments;
+        let lost_much = holds_back(lost, segments, now.since(begun));
         let wants = was_busy || lost_much;
         let wanted = std::mem::replace(&mut open.wanted, wants);
         let counts = wants && wanted && owed > Bytes::ZERO && standing.is_heard;
@@ -411,6 +423,20 @@ mod tests {
         assert_eq!(first.got, Bytes::new(99_000), "what was lost did not arrive");
         world.window(200, 0, 1);
         assert_eq!(world.out().windows, 1, "one in two hundred: it may want no more");
+    }
+
+    #[test]
+    fn the_faster_a_pair_the_fewer_losses_hold_a_connection_back() {
+        let second = |lost, segments| holds_back(lost, segments, WINDOW);
+        assert!(!second(0, 0) && !second(0, 100_000));
+        assert!(second(8, 800) && !second(7, 800), "one in a hundred");
+        // 50 are under way in 10 ms: one in 1666.
+        assert!(second(4, 5000) && !second(3, 5000));
+        assert!(
+            second(1, 100_000),
+            "a connection of a gigabit per second loses less than one a second"
+        );
+        assert!(second(u64::MAX, u64::MAX) && !holds_back(0, 10, Span::ZERO));
     }
 
     #[test]

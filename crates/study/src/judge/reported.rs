@@ -12,19 +12,27 @@ use super::case::Case;
 use super::floors::windows;
 use super::ideal::{Pair, pairs_of};
 use std::collections::BTreeMap;
+use weir_core::accounts::GRAIN;
 use weir_model::observed::Report;
 
-/// Below this part of its floor a pair's second is clearly broken. Agents report below 0.95; between the two the cut of
-/// the seconds decides.
+/// Below this part of its floor, less [`GRAIN`], a pair's second is clearly broken. Agents report below 0.95; between the
+/// two the cut of the seconds decides.
 const CLEAR: f64 = 0.85;
 /// Seconds of agents begin at other times than ours, and the clock of a report is read late.
 const NEAR_S: f64 = 1.5;
 
-/// A second of a pair: beginning, end, and what arrived of the floor.
+/// A second of a pair: beginning, end, and octets that its floor promised and that arrived.
 struct Second {
     from: f64,
     to: f64,
-    part: f64,
+    owed: f64,
+    got: f64,
+}
+
+impl Second {
+    fn is_broken(&self) -> bool {
+        self.got + (GRAIN.get() as f64) < CLEAR * self.owed
+    }
 }
 
 /// Into `summary`: `broken_seconds`, `broken_found` (the part of these that is reported), `reported_stretches`,
@@ -41,7 +49,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
         let near = |second: &Second, (from, to): (f64, f64)| {
             from <= second.to + NEAR_S && to >= second.from - NEAR_S
         };
-        for second in seconds.iter().filter(|second| second.part < CLEAR) {
+        for second in seconds.iter().filter(|second| second.is_broken()) {
             broken += 1;
             found += u32::from(its.iter().any(|stretch| near(second, *stretch)));
         }
@@ -50,7 +58,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
             // What the scenario does not want for whole seconds cannot be compared.
             if beside.peek().is_some() {
                 stretches += 1;
-                right += u32::from(beside.any(|second| second.part < 1.0));
+                right += u32::from(beside.any(|second| second.got < second.owed));
             }
         }
     }
@@ -86,7 +94,8 @@ fn seconds(case: &Case<'_>, pair: &Pair) -> Vec<Second> {
         });
         let promised =
             case.ideal.mean(from, to, |at| pair.flows.iter().map(|&f| at.promised[f]).sum());
-        Second { from, to, part: got / promised }
+        let octets = |rate: f64| rate * (to - from) / 8.0;
+        Second { from, to, owed: octets(promised), got: octets(got) }
     };
     later.map(second).collect()
 }

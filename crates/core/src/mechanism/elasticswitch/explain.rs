@@ -2,12 +2,13 @@
 
 use super::pairs::Blind;
 use super::view::{PairView, ReceiveView, SendView};
+use crate::accounts::PROMISED_WITHIN;
 use crate::host::HoseKey;
 use crate::mechanism::explain::{Facts, LongPath, Named, Side, Summary, plural};
 use crate::message::Backlog;
 use crate::partition::{Borrowing, Want};
 use crate::rate::{Phase, RateView, Signal};
-use weir_units::{Rate, Span};
+use weir_units::Rate;
 
 /// One line about a pair.
 pub(crate) fn summary(view: &PairView) -> Summary {
@@ -72,10 +73,7 @@ fn blindness(blind: Blind, hidden: u64) -> String {
     format!("No congestion signal: {what}. So it may not borrow: its ceiling is its floor.")
 }
 
-/// Floors are promised for round trips up to this one (GUARANTEES.md, 1.4.1).
-const PROMISED_WITHIN: Span = Span::from_millis(10);
-
-/// The condition of a pair whose round trip is longer than that.
+/// The condition of a pair whose round trip is longer than floors are promised for.
 fn long_path(s: &SendView) -> Option<LongPath> {
     let round_trip = s.heard?.offer.round_trip.filter(|time| *time > PROMISED_WITHIN)?;
     let of_floor = s.measured.as_f64() / s.setting.floor.as_f64().max(1.0);

@@ -5,7 +5,7 @@ use crate::classes::Overbooked;
 use crate::host::Setting;
 use crate::message::Offer;
 use crate::partition::{Heard, Spent};
-use weir_units::{PairId, Time, VmId};
+use weir_units::{PairId, Span, Time, VmId};
 
 const PAIR: PairId = PairId::new(VmId(0), VmId(1));
 const NOW: Time = Time::from_nanos(100_000_000_000);
