@@ -42,6 +42,8 @@ fn said(windows: u64, held: u64) -> Accounts {
         from: "a".into(),
         to: "b".into(),
         floor: 100_000_000,
+        sent: 90_000_000,
+        wants: true,
         phase: "holding".into(),
         ..PairNow::default()
     };
@@ -105,6 +107,12 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
         .collect();
     assert!(names.contains(&"WeirFloorBroken") && names.contains(&"WeirVmUnenforced"), "{names:?}");
 
+    // Nothing else is on its way over links of 1 Gb/s.
+    until("all pairs were laid over all links", || {
+        let told = done(client.get("/api/v1/pairs?vm=a").expect("it answers"));
+        told["items"][0]["ideal"] == 1_000_000_000
+    });
+
     // Words that are no methods are one series: each might be another.
     for word in ["A000001", "A000002"] {
         let method = Method::from_bytes(word.as_bytes()).expect("a word");
@@ -130,6 +138,7 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
     let mut browser = controller.client_of("");
     for (path, word) in [
         ("/ui", ">gold<"),
+        ("/ui", ">1.00 Gb/s<"),
         ("/ui/tenants/gold", ">a<"),
         ("/ui/vms/a", "holding: after a loss"),
         ("/ui/network", "nic of h0"),
