@@ -289,6 +289,11 @@ fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
     let unknown = weir(at, &["host", "mode", "observe", "h0", "--tenant", "silver"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no Tenant `silver`"));
     assert_eq!(mode("h0"), "enforce", "all or none");
+    std::fs::write(at.join("idle.yaml"), CLOUD.replace("gold", "idle")).expect("it is ours");
+    works(at, &["apply", "-f", "idle.yaml"]);
+    let nowhere = weir(at, &["host", "mode", "observe", "--tenant", "idle"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("no VM of idle is on a host"));
     let token = works(at, &["token", "create", "eyes", "--role", "viewer"]);
     assert!(token.starts_with("weir_"), "{token}");
     assert!(works(at, &["token", "list"]).contains("eyes"));

@@ -201,6 +201,9 @@ fn set_mode(
         bail!("there is no Host `{unknown}`: see `weir get hosts`");
     }
     items.retain(|item| all || hosts.contains(&name_of(item)));
+    if items.is_empty() && !all {
+        bail!("no VM of {} is on a host: see `weir get vms`", tenants.join(", "));
+    }
     let word = match mode {
         HostModeName::Enforce => json!("enforce"),
         HostModeName::Observe => json!("observe"),

@@ -38,6 +38,7 @@ use survey::{Placed, Survey};
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec};
 use weir_rpc::messages::{Accounts, BrokenFloor, FloorAccount, PairNow, Trouble};
+use weir_units::Rate;
 
 /// Length of what is shown as a course, ms.
 const STEP: u64 = 10_000;
@@ -50,7 +51,9 @@ const WRITTEN: Duration = Duration::from_secs(30);
 /// How often all pairs are laid over all links, and the part of the time that it may take.
 const SURVEYED: Duration = Duration::from_secs(2);
 const SURVEY_PART: u32 = 10;
-/// A stretch that ended longer ago says nothing of what a survey shows now, ms.
+/// More pairs are not laid over links: they would take more than a hundred megabytes.
+const SURVEY_MOST: usize = 300_000;
+/// What a survey shows is not compared with a stretch that ended longer ago, ms.
 const RECENT: u64 = 10_000;
 /// Stretches of broken floors that are kept in memory.
 const LISTED: usize = 1000;
@@ -103,7 +106,7 @@ struct Host {
     heard: Moment,
     observing: bool,
     counted: BTreeMap<(String, usize), Sum>,
-    pairs: Vec<PairNow>,
+    pairs: Arc<[PairNow]>,
     troubles: Vec<Trouble>,
     /// The stretches that it told, by number, as they are kept.
     stretches: BTreeMap<u64, Stretch>,
@@ -155,6 +158,8 @@ pub(crate) fn key(tenant: &str, vm: &str) -> String {
 struct Place {
     tenant: String,
     host: String,
+    /// All its floors together, out and in, bit/s.
+    promised: [u64; 2],
 }
 
 impl Books {
@@ -223,7 +228,7 @@ impl Books {
     /// The host's stream ended: what its pairs do is not known.
     pub(crate) fn detach(&self, host: &str) {
         if let Some(host) = self.lock().hosts.get_mut(host) {
-            host.pairs.clear();
+            host.pairs = Arc::default();
         }
     }
 
@@ -268,7 +273,7 @@ impl Books {
         }
     }
 
-    /// Lays all pairs over all links for ever, while this process leads.
+    /// Lays all pairs over all links for ever. Hosts tell the leader alone, so others have nothing to lay.
     pub(crate) async fn survey_all(self: Arc<Self>, clock: Clock, view: Arc<View>, engine: Engine) {
         let (mut ways, mut seen) = (Arc::new(Ways::default()), None);
         loop {
@@ -284,7 +289,10 @@ impl Books {
                 books.note_queues(&view, clock.now());
                 books.survey(known, &view, clock.now());
             };
-            drop(tokio::task::spawn_blocking(survey).await);
+            if tokio::task::spawn_blocking(survey).await.is_err() {
+                // Nothing is better than what was.
+                self.publish(Survey::default());
+            }
             let took = clock.running().saturating_sub(began);
             tokio::time::sleep(SURVEYED.max(took * (SURVEY_PART - 1))).await;
         }
@@ -292,29 +300,34 @@ impl Books {
 
     /// Lays all pairs over all links.
     fn survey(&self, ways: Arc<Ways>, view: &View, now: Moment) {
-        let pairs: Vec<(String, PairNow)> = {
+        // Agents wait for this lock: nothing is copied but references.
+        let hosts: Vec<(String, Arc<[PairNow]>)> = {
             let inner = self.lock();
-            let of = |(name, host): (&String, &Host)| {
-                host.pairs.iter().map(|pair| (name.clone(), pair.clone())).collect::<Vec<_>>()
-            };
-            inner.hosts.iter().flat_map(of).collect()
+            let of = |(name, host): (&String, &Host)| (name.clone(), Arc::clone(&host.pairs));
+            inner.hosts.iter().map(of).collect()
         };
-        let place = |(host, pair): (String, PairNow)| {
-            let tenant = place_of(view, &pair.from)?.tenant;
-            let to = place_of(view, &pair.to)?.host;
-            Some(Placed { pair, tenant, hosts: [host, to] })
-        };
-        let placed: Vec<Placed> = pairs.into_iter().filter_map(place).collect();
-        let senders: BTreeMap<String, String> = placed
-            .iter()
-            .map(|placed| (key(&placed.tenant, &placed.pair.from), placed.pair.from.clone()))
-            .collect();
-        let survey = Arc::new(Survey::of(placed, ways));
+        if hosts.iter().map(|(_, pairs)| pairs.len()).sum::<usize>() > SURVEY_MOST {
+            return self.publish(Survey::default());
+        }
+        let mut placed: BTreeMap<(&str, &str), Placed> = BTreeMap::new();
+        for (host, pairs) in &hosts {
+            for pair in pairs.iter() {
+                let (Some(from), Some(to)) = (place_of(view, &pair.from), place_of(view, &pair.to))
+                else {
+                    continue;
+                };
+                let promised = from.promised[OUT].min(to.promised[IN]);
+                let hosts = [host.clone(), to.host];
+                let one = Placed { pair: pair.clone(), tenant: from.tenant, hosts, promised };
+                // The same pair twice would count twice.
+                placed.entry((&pair.from, &pair.to)).or_insert(one);
+            }
+        }
+        let survey = Survey::of(placed.into_values().collect(), ways, now);
         let step = now.as_millis() / STEP * STEP;
         let mut inner = self.lock();
-        for (key, name) in senders {
-            let Some(vm) = inner.vms.get_mut(&key) else { continue };
-            let ideal = survey.vm(&name)[OUT];
+        for (key, ideal) in survey.senders() {
+            let Some(vm) = inner.vms.get_mut(key) else { continue };
             match vm.ideals.back_mut() {
                 Some((at, last)) if *at == step => *last = ideal,
                 _ => vm.ideals.push_back((step, ideal)),
@@ -324,7 +337,11 @@ impl Books {
             }
         }
         drop(inner);
-        *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = survey;
+        self.publish(survey);
+    }
+
+    fn publish(&self, survey: Survey) {
+        *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(survey);
     }
 
     fn note_queues(&self, view: &View, now: Moment) {
@@ -362,7 +379,11 @@ fn place_of(view: &View, vm: &str) -> Option<Place> {
     let stored = view.get(Kind::Vm, vm)?;
     let Spec::Vm(spec) = &stored.object.spec else { return None };
     let host = stored.object.status.host.clone().unwrap_or_default();
-    Some(Place { tenant: spec.tenant.clone(), host })
+    let floors = || [spec.floor].into_iter().chain(spec.hoses.iter().map(|hose| hose.floor));
+    let out: Rate = floors().map(|floor| floor.out.0).sum();
+    let inward: Rate = floors().map(|floor| floor.inward.0).sum();
+    let promised = [out.as_bps(), inward.as_bps()];
+    Some(Place { tenant: spec.tenant.clone(), host, promised })
 }
 
 /// What a host says, as far as it may say it, without what has no place here.
@@ -459,14 +480,14 @@ impl Inner {
             heard: now,
             observing: said.observing,
             counted: mem::take(&mut said.counted),
-            pairs: mem::take(&mut said.pairs),
+            pairs: mem::take(&mut said.pairs).into(),
             troubles: mem::take(&mut said.troubles),
             stretches: before.map(|before| before.stretches).unwrap_or_default(),
         };
         self.hosts.insert(host.into(), heard);
         let of = |(broken, from, to): (BrokenFloor, Place, String)| {
             let mut stretch = stretch(host, &said, broken, &from, now);
-            if stretch.end.plus_millis(RECENT) >= now {
+            if stretch.end.plus_millis(RECENT) >= now && survey.is_of(now, RECENT) {
                 stretch.took = survey.borrower(&from.tenant, &from.host, &to);
             }
             stretch

@@ -1,18 +1,20 @@
-//! All pairs over all links: what a link carries, who borrows on it, and what each pair would have ideally.
+//! All pairs over all links: what a link carries, which tenant borrows on it, and what each pair would have ideally.
 //!
 //! Problem   A host sees its own pairs only. Which tenant fills a link between switches, and what a pair would have if
 //!           all that is spare were divided by floors, is seen where all pairs and all ways are known.
 //! Approach  Every few seconds the pairs that agents told last are laid over the trees of their tenants. A pair that
 //!           wants more may have any rate, another what it has; [`allocate`] divides the links between them.
-//! Promises  Pure: from pairs and ways. Floors that hosts agreed on for a moment may exceed a link; then all on it are
-//!           scaled.
+//! Promises  Pure: from pairs and ways. A host may say what it likes: a pair has no larger floor than its VMs were promised,
+//!           and sends no more than its host's card. Floors that hosts agreed on for a moment may exceed a link; then all on
+//!           it are scaled.
 //! Not here  Who asks, and how often: see [`Books::survey_all`](super::Books::survey_all).
 
-use super::{IN, OUT};
+use super::{IN, OUT, key};
 use crate::state::{LinkWay, Ways};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_core::oracle::{Flow, World, allocate};
+use weir_model::moment::Moment;
 use weir_rpc::messages::PairNow;
 use weir_units::Rate;
 
@@ -24,11 +26,14 @@ pub(super) struct Placed {
     pub(super) tenant: String,
     /// The hosts that send and receive.
     pub(super) hosts: [String; 2],
+    /// What its VMs were promised together, the lesser of out and in, bit/s.
+    pub(super) promised: u64,
 }
 
 /// What all pairs did at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
+    at: Option<Moment>,
     ways: Arc<Ways>,
     /// By [`LinkWay`].
     loads: Vec<Load>,
@@ -36,6 +41,8 @@ pub(crate) struct Survey {
     ideals: BTreeMap<(String, String), u64>,
     /// By VM, out and in, bit/s.
     vms: BTreeMap<String, [u64; 2]>,
+    /// By the key of a VM that sends, out, bit/s.
+    senders: BTreeMap<String, u64>,
 }
 
 /// What a link carries in one direction.
@@ -48,15 +55,18 @@ struct Load {
 }
 
 impl Survey {
-    pub(super) fn of(pairs: Vec<Placed>, ways: Arc<Ways>) -> Self {
-        let known = |placed: Placed| {
+    pub(super) fn of(pairs: Vec<Placed>, ways: Arc<Ways>, at: Moment) -> Self {
+        let known = |mut placed: Placed| {
             let [from, to] = &placed.hosts;
             let way = ways.way(&placed.tenant, from, to)?;
+            placed.pair.floor = placed.pair.floor.min(placed.promised);
+            placed.pair.sent = placed.pair.sent.min(ways.card(from)?.as_bps());
             Some((placed, way))
         };
         let pairs: Vec<(Placed, Vec<LinkWay>)> = pairs.into_iter().filter_map(known).collect();
         let loads = loads(&pairs, &ways);
         let (mut ideals, mut vms) = (BTreeMap::new(), BTreeMap::<String, [u64; 2]>::new());
+        let mut senders: BTreeMap<String, u64> = BTreeMap::new();
         let rates = ideal(&pairs, &ways);
         for ((placed, _), rate) in pairs.into_iter().zip(rates) {
             let PairNow { from, to, .. } = placed.pair;
@@ -64,9 +74,21 @@ impl Survey {
                 let sum = &mut vms.entry(vm.clone()).or_default()[way];
                 *sum = sum.saturating_add(rate);
             }
+            let sum = senders.entry(key(&placed.tenant, &from)).or_default();
+            *sum = sum.saturating_add(rate);
             ideals.insert((from, to), rate);
         }
-        Self { ways, loads, ideals, vms }
+        Self { at: Some(at), ways, loads, ideals, vms, senders }
+    }
+
+    /// Whether it is of this time, or at most so many milliseconds older.
+    pub(super) fn is_of(&self, now: Moment, most: u64) -> bool {
+        self.at.is_some_and(|at| at.plus_millis(most) >= now)
+    }
+
+    /// The VMs that send, by their keys, and what would leave them ideally, bit/s.
+    pub(super) fn senders(&self) -> impl Iterator<Item = (&String, u64)> {
+        self.senders.iter().map(|(key, rate)| (key, *rate))
     }
 
     /// What a pair would have ideally, bit/s.
@@ -79,7 +101,7 @@ impl Survey {
         self.vms.get(name).copied().unwrap_or_default()
     }
 
-    /// What pairs send over each link, up and down, bit/s, and the tenant that borrows most there.
+    /// What pairs send over each link, up and down, bit/s, and the tenant that borrows most in the fuller direction.
     pub(crate) fn links(&self) -> impl Iterator<Item = (&str, [u64; 2], Option<&str>)> {
         let names = self.ways.links.iter().map(|(name, _)| name.as_str());
         names.zip(self.loads.chunks_exact(2)).map(|(name, ways)| {
@@ -195,6 +217,10 @@ mod tests {
         Arc::new(state_of(objects).ways())
     }
 
+    fn at() -> Moment {
+        Moment::from_millis(5)
+    }
+
     fn pair(
         names: [&str; 2],
         tenant: &str,
@@ -205,16 +231,17 @@ mod tests {
         let [from, to] = names.map(ToOwned::to_owned);
         let [floor, sent] = mbps.map(|rate| rate * 1_000_000);
         let pair = PairNow { from, to, floor, sent, wants, ..PairNow::default() };
-        Placed { pair, tenant: tenant.into(), hosts: hosts.map(ToOwned::to_owned) }
+        let promised = 1_000_000_000;
+        Placed { pair, tenant: tenant.into(), hosts: hosts.map(ToOwned::to_owned), promised }
     }
 
     #[test]
-    fn a_link_between_switches_is_divided_by_floors_and_says_who_borrows_there() {
+    fn a_link_between_switches_is_divided_by_floors_and_names_the_tenant_that_borrows_there() {
         let pairs = vec![
             pair(["a", "b"], "gold", ["h0", "h2"], [100, 90], true),
             pair(["c", "d"], "blue", ["h1", "h3"], [300, 900], true),
         ];
-        let survey = Survey::of(pairs, ways());
+        let survey = Survey::of(pairs, ways(), at());
         assert_eq!(survey.pair("a", "b"), Some(250_000_000));
         assert_eq!(survey.pair("c", "d"), Some(750_000_000));
         assert_eq!((survey.vm("b"), survey.vm("c")), ([0, 250_000_000], [750_000_000, 0]));
@@ -235,10 +262,10 @@ mod tests {
             pair(["a", "e"], "gold", ["h0", "h0"], [50, 5000], true),
             pair(["x", "y"], "gold", ["h0", "elsewhere"], [50, 50], true),
         ];
-        let survey = Survey::of(pairs, ways());
+        let survey = Survey::of(pairs, ways(), at());
         assert_eq!(survey.pair("a", "b"), Some(20_000_000));
         assert_eq!(survey.pair("c", "d"), Some(980_000_000));
-        assert_eq!(survey.pair("a", "e"), Some(5_000_000_000));
+        assert_eq!(survey.pair("a", "e"), Some(1_000_000_000), "not more than its host's card");
         assert_eq!(survey.pair("x", "y"), None, "its host is not known");
     }
 
@@ -248,8 +275,29 @@ mod tests {
             pair(["a", "b"], "gold", ["h0", "h2"], [900, 500], true),
             pair(["c", "d"], "blue", ["h1", "h3"], [900, 500], true),
         ];
-        let survey = Survey::of(pairs, ways());
+        let survey = Survey::of(pairs, ways(), at());
         assert_eq!(survey.pair("a", "b"), Some(500_000_000));
         assert_eq!(survey.pair("c", "d"), Some(500_000_000));
+    }
+
+    #[test]
+    fn a_host_that_lies_takes_no_more_than_its_vms_were_promised_and_all_others_keep_their_ideal() {
+        let lie = |names: [&str; 2]| {
+            let mut placed = pair(names, "gold", ["h0", "h2"], [0, 0], true);
+            (placed.pair.floor, placed.pair.sent) = (u64::MAX, u64::MAX);
+            placed.promised = 100_000_000;
+            placed
+        };
+        let honest = pair(["c", "d"], "blue", ["h1", "h3"], [300, 100], true);
+        let local = Placed { hosts: ["h0".into(), "h0".into()], ..lie(["a", "e"]) };
+        let survey =
+            Survey::of(vec![lie(["a", "b"]), lie(["x", "b"]), local, honest], ways(), at());
+        assert_eq!(survey.pair("c", "d"), Some(600_000_000), "300 of 500 Mb/s are promised to it");
+        assert_eq!(
+            (survey.pair("a", "b"), survey.vm("a")[OUT]),
+            (Some(200_000_000), 1_200_000_000)
+        );
+        assert!(survey.is_of(at(), 0) && !survey.is_of(at().plus_millis(11), 10));
+        assert!(!Survey::default().is_of(at(), 1000), "there was none");
     }
 }

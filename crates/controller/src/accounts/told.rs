@@ -211,7 +211,7 @@ impl Books {
     pub(crate) fn pairs(&self, vm: &str) -> Vec<PairTold> {
         let survey = self.latest();
         let inner = self.lock();
-        let all = inner.hosts.values().flat_map(|host| &host.pairs);
+        let all = inner.hosts.values().flat_map(|host| host.pairs.iter());
         let told = all.filter(|pair| pair.from == vm || pair.to == vm).map(|pair| PairTold {
             from: pair.from.clone(),
             to: pair.to.clone(),

@@ -75,6 +75,12 @@ impl Book {
 }
 
 impl Ways {
+    /// The rate of a host's link.
+    pub(crate) fn card(&self, host: &str) -> Option<Rate> {
+        let (link, _) = self.hosts.get(host)?;
+        Some(self.links[link.0 as usize].1)
+    }
+
     /// The way of a tenant's traffic from one host to another, empty within a host. `None` if one of the hosts is not
     /// known. Where the tenant's tree does not lead to both, it has the hosts' own links only.
     pub(crate) fn way(&self, tenant: &str, from: &str, to: &str) -> Option<Vec<LinkWay>> {

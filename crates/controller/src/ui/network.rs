@@ -1,6 +1,6 @@
 //! The pages of the network: links, hosts, queues.
 
-use super::pages::{ROWS, of_one_tenant};
+use super::pages::{ROWS, apart, of_one_tenant};
 use super::parts::{live, plain, rate, state};
 use super::{refused, shell};
 use crate::accounts::HOUR;
@@ -15,6 +15,9 @@ use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec};
 use weir_units::show;
 
+/// How the names of hosts' own links begin.
+const CARD: &str = "nic of ";
+
 /// `GET /ui/network`.
 pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
     if let Some(answer) = of_one_tenant(&actor) {
@@ -24,6 +27,9 @@ pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Acto
         Ok(links) => links,
         Err(problem) => return refused(&actor, &problem),
     };
+    // There are more hosts than a table has rows, and few see what is between switches.
+    let (cards, cables): (Vec<_>, Vec<_>) =
+        links.iter().partition(|link| link.name.starts_with(CARD));
     let used = shared.books.used_by_host(&shared.view, shared.clock.now());
     let survey = shared.books.latest();
     let carried: BTreeMap<&str, _> =
@@ -32,11 +38,11 @@ pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Acto
         table.sorted {
             thead { tr {
                 th { "link" } th { "tenants" } th { "may promise" } th { "promised up" } th { "promised down" }
-                th { "used up" } th { "used down" } th { "borrows most" }
+                th { "used up" } th { "used down" } th title="In the direction that carries more" { "borrows most" }
             } }
             tbody {
-                @for link in links.iter().take(2 * ROWS) {
-                    @let host = link.name.strip_prefix("nic of ");
+                @for link in cables.iter().take(2 * ROWS).chain(cards.iter().take(2 * ROWS)) {
+                    @let host = link.name.strip_prefix(CARD);
                     @let seen = carried.get(link.name.as_str()).copied();
                     @let now = match host {
                         Some(host) => used.get(host).copied(),
@@ -115,56 +121,71 @@ pub(super) async fn link(
         }
         Err(problem) => return refused(&actor, &problem),
     };
-    let survey = shared.books.latest();
-    let carried = survey.links().find(|(known, ..)| *known == name);
-    let used = carried.map_or([0; 2], |(_, used, _)| used);
-    let borrowed = survey.borrowed(&name);
-    let told = html! {
-        table {
-            thead { tr { th { "direction" } th { "may promise" } th { "promised" } th { "pairs send" } } }
-            tbody {
-                @for (way, word) in ["up", "down"].into_iter().enumerate() {
-                    tr {
-                        td { (word) }
-                        td { (rate(link.may[way].as_bps())) }
-                        td { (bar(link.has[way].as_bps(), link.may[way].as_bps())) }
-                        td { (bar(used[way], link.may[way].as_bps())) }
+    apart(move || {
+        let survey = shared.books.latest();
+        let carried = survey.links().find(|(known, ..)| *known == name);
+        let used = carried.map_or([0; 2], |(_, used, _)| used);
+        let borrowed = survey.borrowed(&name);
+        let told = html! {
+            table {
+                thead { tr { th { "direction" } th { "may promise" } th { "promised" } th { "pairs send" } } }
+                tbody {
+                    @for (way, word) in ["up", "down"].into_iter().enumerate() {
+                        tr {
+                            td { (word) }
+                            td { (rate(link.may[way].as_bps())) }
+                            td { (bar(link.has[way].as_bps(), link.may[way].as_bps())) }
+                            td { (bar(used[way], link.may[way].as_bps())) }
+                        }
                     }
                 }
             }
-        }
-        table.sorted {
-            caption { "Tenants with a reservation" }
-            thead { tr { th { "tenant" } th { "queue" } th { "borrows up" } th { "borrows down" } } }
-            tbody {
-                @for tenant in tenants.iter().take(ROWS) {
-                    @let stored = shared.view.get(Kind::Tenant, tenant);
-                    @let tag = stored.and_then(|stored| stored.object.status.queue).map_or(0, |queue| queue.tag);
-                    tr {
-                        td { a href=(format!("/ui/tenants/{tenant}")) { (tenant) } }
-                        td { @if tag == 0 { "shared queue" } @else { "code point " (tag) } }
-                        @for way in &borrowed { td { (rate(way.get(tenant).copied().unwrap_or_default())) } }
+            table.sorted {
+                caption { "Tenants with a reservation" }
+                thead { tr { th { "tenant" } th { "queue" } th { "borrows up" } th { "borrows down" } } }
+                tbody {
+                    @for tenant in tenants.iter().take(ROWS) {
+                        @let stored = shared.view.get(Kind::Tenant, tenant);
+                        @let tag = stored.and_then(|stored| stored.object.status.queue).map_or(0, |queue| queue.tag);
+                        tr {
+                            td { a href=(format!("/ui/tenants/{tenant}")) { (tenant) } }
+                            td { @if tag == 0 { "shared queue" } @else { "code point " (tag) } }
+                            @for way in &borrowed { td { (rate(way.get(tenant).copied().unwrap_or_default())) } }
+                        }
                     }
                 }
             }
-        }
-        @if tenants.is_empty() { p { "None." } }
-        (hour(&shared, tenants.iter().map(String::as_str)))
-    };
-    shell(&actor, &format!("Link {name}"), &live("link", 5, &told))
+            @if tenants.is_empty() { p { "None." } }
+            (hour(&shared, tenants.iter().map(String::as_str)))
+        };
+        shell(&actor, &format!("Link {name}"), &live("link", 5, &told))
+    })
+    .await
 }
 
-/// Tenants × time: who had a queue of its own in the last hour. A tenant's queue is one on all links of its tree.
+/// Tenants × time: which tenants had a queue of their own in the last hour. A tenant's queue is one on all links of its tree.
 fn hour<'a>(shared: &Shared, tenants: impl Iterator<Item = &'a str>) -> Markup {
     const LEFT: u64 = 130;
     const WIDE: u64 = 720;
     const TALL: usize = 14;
+    const DRAWN: usize = 100;
     let now = shared.clock.now();
     let begin = now.as_millis().saturating_sub(HOUR);
-    let own = |tenant: &'a str| (tenant, shared.books.own_queues(tenant, now));
-    let rows = tenants.map(own).filter(|(_, own)| !own.is_empty()).take(ROWS);
-    let rows: Vec<_> = rows.collect();
     let at = |ms: u64| LEFT + ms.saturating_sub(begin) * WIDE / HOUR;
+    let own = |tenant: &'a str| {
+        let mut own = shared.books.own_queues(tenant, now);
+        // What begins at one point of the picture is drawn once.
+        own.dedup_by(|later, kept| {
+            let is_same = at(later.from) == at(kept.from);
+            if is_same {
+                kept.until = later.until;
+            }
+            is_same
+        });
+        (tenant, own)
+    };
+    let rows = tenants.map(own).filter(|(_, own)| !own.is_empty()).take(DRAWN);
+    let rows: Vec<_> = rows.collect();
     html! {
         h2 { "Own queues, last hour" }
         @if rows.is_empty() { p { "No tenant had a queue of its own." } }
@@ -207,44 +228,47 @@ pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor
     if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
-    let (tenants, _) = shared.view.all(&[Kind::Tenant]);
-    let (switches, _) = shared.view.all(&[Kind::Switch]);
-    let content = html! {
-        table.sorted {
-            caption { "Tenants and their queue" }
-            thead { tr { th { "tenant" } th { "code point" } th { "its VMs" } th { "tree" } th { "says" } } }
-            tbody {
-                @for stored in tenants.iter().take(2 * ROWS) {
-                    @let status = &stored.object.status;
-                    @let queue = status.queue.unwrap_or_default();
-                    tr {
-                        td { a href=(format!("/ui/tenants/{}", stored.object.name())) { (stored.object.name()) } }
-                        td { @if queue.tag == 0 { "shared queue" } @else { (queue.tag) } }
-                        td { (if queue.free { "as fast as they like" } else { "limited by their floors" }) }
-                        td { @if let Some(tree) = &status.routing { (tree.root) } @else { "–" } }
-                        td { @if let Some(says) = status.condition("Queue") { (says.reason) ": " (says.message) } }
-                    }
-                }
-            }
-        }
-        table {
-            caption { "Switches" }
-            thead { tr { th { "switch" } th { "driver" } th { "ports" } th { "state" } } }
-            tbody {
-                @for stored in &switches {
-                    @if let Spec::Switch(spec) = &stored.object.spec {
+    apart(move || {
+        let (tenants, _) = shared.view.all(&[Kind::Tenant]);
+        let (switches, _) = shared.view.all(&[Kind::Switch]);
+        let content = html! {
+            table.sorted {
+                caption { "Tenants and their queue" }
+                thead { tr { th { "tenant" } th { "code point" } th { "its VMs" } th { "tree" } th { "says" } } }
+                tbody {
+                    @for stored in tenants.iter().take(2 * ROWS) {
+                        @let status = &stored.object.status;
+                        @let queue = status.queue.unwrap_or_default();
                         tr {
-                            td { (stored.object.name()) }
-                            td { (plain(&spec.driver)) }
-                            td { (spec.ports.len()) }
-                            td { (state(&stored.object)) }
+                            td { a href=(format!("/ui/tenants/{}", stored.object.name())) { (stored.object.name()) } }
+                            td { @if queue.tag == 0 { "shared queue" } @else { (queue.tag) } }
+                            td { (if queue.free { "as fast as they like" } else { "limited by their floors" }) }
+                            td { @if let Some(tree) = &status.routing { (tree.root) } @else { "–" } }
+                            td { @if let Some(says) = status.condition("Queue") { (says.reason) ": " (says.message) } }
                         }
                     }
                 }
             }
-        }
-        @if switches.is_empty() { p { "No switch is known, so all tenants share one queue." } }
-        (hour(&shared, tenants.iter().map(|stored| stored.object.name())))
-    };
-    shell(&actor, "Queues", &live("queues", 2, &content))
+            table {
+                caption { "Switches" }
+                thead { tr { th { "switch" } th { "driver" } th { "ports" } th { "state" } } }
+                tbody {
+                    @for stored in &switches {
+                        @if let Spec::Switch(spec) = &stored.object.spec {
+                            tr {
+                                td { (stored.object.name()) }
+                                td { (plain(&spec.driver)) }
+                                td { (spec.ports.len()) }
+                                td { (state(&stored.object)) }
+                            }
+                        }
+                    }
+                }
+            }
+            @if switches.is_empty() { p { "No switch is known, so all tenants share one queue." } }
+            (hour(&shared, tenants.iter().map(|stored| stored.object.name())))
+        };
+        shell(&actor, "Queues", &live("queues", 2, &content))
+    })
+    .await
 }

@@ -49,7 +49,7 @@ fn vms(shared: &Shared, actor: &Actor, tenant: Option<&str>) -> Vec<Vm> {
 }
 
 /// Work that reads the disk: not on a thread that drives tasks.
-async fn apart(make: impl FnOnce() -> Response + Send + 'static) -> Response {
+pub(super) async fn apart(make: impl FnOnce() -> Response + Send + 'static) -> Response {
     match tokio::task::spawn_blocking(make).await {
         Ok(answer) => answer,
         Err(_) => {
