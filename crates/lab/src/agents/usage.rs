@@ -47,24 +47,25 @@ impl Agents {
     }
 
     /// The stretches in which floors were broken, as those agents say that answer, since traffic began at `origin`; `None`
-    /// if there are none.
+    /// if no agent answers.
     pub(crate) fn reports(&self, origin: Instant) -> Option<Vec<Report>> {
         let told = |agent: &Agent| {
             let stretches = ask(&agent.socket)?.broken;
             let now = origin.elapsed().as_secs_f64();
             let of = |broken: FloorBroken| {
                 let until = now - broken.ended_s;
-                Report {
+                // What ended before traffic began is of the agents' start.
+                (until > 0.0).then(|| Report {
                     from: broken.from,
                     to: broken.to,
                     from_at: Span::from_secs_f64((until - broken.lasted_s).max(0.0)),
-                    until: Span::from_secs_f64(until.max(0.0)),
-                }
+                    until: Span::from_secs_f64(until),
+                })
             };
-            Some(stretches.into_iter().map(of).collect::<Vec<Report>>())
+            Some(stretches.into_iter().filter_map(of).collect::<Vec<Report>>())
         };
-        let all: Vec<Report> = self.agents.iter().filter_map(told).flatten().collect();
-        (!self.agents.is_empty()).then_some(all)
+        let all: Vec<Vec<Report>> = self.agents.iter().filter_map(told).collect();
+        (!all.is_empty()).then(|| all.into_iter().flatten().collect())
     }
 }
 

@@ -3,16 +3,17 @@
 //! Problem   An agent counts by its own queue and by losses; whether it finds a floor that breaks shows only beside what
 //!           arrived.
 //! Approach  Each pair's backlogged time is cut into seconds. One with clearly less than its floor is *broken*, and
-//!           found if the agent of its sender reports a stretch within a second of it. A stretch is *true* if a second
-//!           near it had less than the floor.
+//!           found if the agent of its sender reports a stretch within 1.5 s of it. A stretch is *true* if a second
+//!           near it had less than 0.95 of the floor.
 //! Promises  A second that follows none in which the pair wanted its floor counts for neither: agents learn in it.
+//!           An agent remembers 128 stretches, so a long run may have more than it tells.
 //! Not here  When an agent reports: see [`weir_core::accounts`].
 
 use super::case::Case;
 use super::floors::windows;
 use super::ideal::{Pair, pairs_of};
 use std::collections::BTreeMap;
-use weir_core::accounts::GRAIN;
+use weir_core::accounts::{GRAIN, HELD_PERCENT};
 use weir_model::observed::Report;
 
 /// Below this part of its floor, less [`GRAIN`], a pair's second is clearly broken. Agents report below 0.95; between the
@@ -58,7 +59,9 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
             // What the scenario does not want for whole seconds cannot be compared.
             if beside.peek().is_some() {
                 stretches += 1;
-                right += u32::from(beside.any(|second| second.got < second.owed));
+                right += u32::from(
+                    beside.any(|second| second.got * 100.0 < second.owed * HELD_PERCENT as f64),
+                );
             }
         }
     }

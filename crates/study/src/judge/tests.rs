@@ -358,7 +358,7 @@ fn seconds_without_a_floor_are_looked_for_among_what_agents_report() {
     close(told["broken_found"], 1.0);
     close(told["reported_true"], 1.0);
     // Of another pair, and of a time in which all was well.
-    let other = Report { from: "nobody".into(), ..report(4300, 5900) };
+    let other = Report { from: "another".into(), ..report(4300, 5900) };
     observed.reports = Some(vec![other, report(8800, 9900)]);
     let told = run(&scenario, &observed).summary;
     close(told["broken_found"], 0.0);
