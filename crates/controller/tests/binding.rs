@@ -396,6 +396,27 @@ impl World {
         self.condition(path, name).0
     }
 
+    fn is_clamped(&self) -> bool {
+        let all = self.queues("gold");
+        all.iter().flatten().all(|queue| queue.code_point == 10 && !queue.free)
+    }
+
+    /// gold is to give its queues back. h1 takes the clamp up, and does not answer: the loop waits for it.
+    fn stop_in_the_middle(&self) {
+        self.agents[1].is_mute.store(true, Ordering::Relaxed);
+        apply(&self.controller, json!({"items": [tenant("gold", "excluded")]}));
+        until("both are clamped", || self.is_clamped());
+    }
+
+    /// Another controller leaves all as it is until h1 answers.
+    fn goes_on(&self) {
+        self.faulty.until_read(3);
+        assert!(self.tor.is_bound(10) && self.is_clamped(), "a host has not answered");
+        self.agents[1].is_mute.store(false, Ordering::Relaxed);
+        until("it goes on", || self.is_shared("gold") && self.tor.is_clear());
+        until("it is said", || self.reason("tenants/gold", "Queue") == "Excluded");
+    }
+
     fn until_dedicated(&self) {
         until("gold has queues of its own", || self.is_free("gold", 10) && self.tor.is_bound(10));
         until("the object says so", || self.reason("tenants/gold", "Queue") == "Dedicated");
@@ -506,21 +527,11 @@ fn a_controller_that_dies_between_make_and_break_goes_on_from_what_is_there() {
     assert_eq!((world.tor.config(), world.queues("gold")), (config, queues));
     assert_eq!(world.faulty.writes(), writes);
 
-    // h1 takes the clamp up, and does not answer: the loop waits for it.
-    world.agents[1].is_mute.store(true, Ordering::Relaxed);
-    apply(&world.controller, json!({"items": [tenant("gold", "excluded")]}));
-    let is_clamped = |world: &World| {
-        world.queues("gold").iter().flatten().all(|queue| queue.code_point == 10 && !queue.free)
-    };
-    until("both are clamped", || is_clamped(&world));
+    world.stop_in_the_middle();
     world.controller.stop();
     assert!(world.tor.is_bound(10), "hosts tag still");
     world.controller.restart();
-    world.faulty.until_read(3);
-    assert!(world.tor.is_bound(10) && is_clamped(&world), "a host has not answered");
-    world.agents[1].is_mute.store(false, Ordering::Relaxed);
-    until("it goes on", || world.is_shared("gold") && world.tor.is_clear());
-    until("it is said", || world.reason("tenants/gold", "Queue") == "Excluded");
+    world.goes_on();
 }
 
 #[test]
@@ -532,21 +543,11 @@ fn a_controller_that_takes_over_while_queues_change_goes_on_from_what_is_there()
     let servers = format!("{},{}", first.server, second.server);
     let mut world = World::of(first, &servers, faulty, &[], &POINTS, true);
     world.until_dedicated();
-    // h1 takes the clamp up, and does not answer: the loop waits for it.
-    world.agents[1].is_mute.store(true, Ordering::Relaxed);
-    apply(&world.controller, json!({"items": [tenant("gold", "excluded")]}));
-    let is_clamped = |world: &World| {
-        world.queues("gold").iter().flatten().all(|queue| queue.code_point == 10 && !queue.free)
-    };
-    until("both are clamped", || is_clamped(&world));
+    world.stop_in_the_middle();
     world.controller.stop();
     until("the other one leads", || second.leads());
     world.controller = second;
-    world.faulty.until_read(3);
-    assert!(world.tor.is_bound(10) && is_clamped(&world), "a host has not answered");
-    world.agents[1].is_mute.store(false, Ordering::Relaxed);
-    until("it goes on", || world.is_shared("gold") && world.tor.is_clear());
-    until("it is said", || world.reason("tenants/gold", "Queue") == "Excluded");
+    world.goes_on();
     // And the other way, by the controller that came last.
     apply(&world.controller, json!({"items": [tenant("gold", "pinned")]}));
     world.until_dedicated();

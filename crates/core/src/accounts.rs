@@ -4,8 +4,9 @@
 //!           little may want little: only a pair that wants more can show that a floor is broken.
 //! Approach  Time is cut into windows of a second. A pair *wants more* in a window if octets of it waited in nine of ten
 //!           looks at its queue, or if the network lost so many of its segments that they may be what holds a connection
-//!           back: what a pair sends within its floor is not to be lost. In such a window, but for the first of a run, it is owed the floor that both ends
-//!           agreed on, and what arrived is compared with that. A pair of which no losses are reported is not judged.
+//!           back: what a pair sends within its floor is not to be lost. In such a window, but for the first of a run,
+//!           it is owed the floor that both ends agreed on, and what arrived is compared with that. A pair of which no
+//!           losses are reported is not judged.
 //! Promises  Pure. Memory in proportion to the pairs and VMs that it is told of, and [`LISTED`] stretches.
 //! Not here  Whether the agreed floor is the promised one: see [`crate::partition`]. Which neighbour took the
 //!           bandwidth: only a controller sees all hosts.

@@ -168,19 +168,22 @@ pub(crate) fn restore(file: &Path, config: &Path) -> Result<u8> {
 
 /// The hosts that have VMs of these tenants, and these hosts.
 fn with_those_of(client: &mut Client, hosts: &[String], tenants: &[String]) -> Result<Vec<String>> {
-    let word = |value: &Value| value.as_str().map(ToOwned::to_owned);
-    let known = every(client, Kind::Tenant)?;
     let mut hosts = hosts.to_vec();
+    if tenants.is_empty() {
+        return Ok(hosts);
+    }
+    let known = every(client, Kind::Tenant)?;
     for tenant in tenants {
         if !known.iter().any(|item| item["metadata"]["name"] == **tenant) {
             bail!("there is no Tenant `{tenant}`: see `weir get tenants`");
         }
     }
-    let vms = if tenants.is_empty() { Vec::new() } else { every(client, Kind::Vm)? };
+    let vms = every(client, Kind::Vm)?;
     let is_theirs = |item: &&Value| {
         item["spec"]["tenant"].as_str().is_some_and(|name| tenants.iter().any(|it| it == name))
     };
-    hosts.extend(vms.iter().filter(is_theirs).filter_map(|item| word(&item["status"]["host"])));
+    let host = |item: &Value| item["status"]["host"].as_str().map(ToOwned::to_owned);
+    hosts.extend(vms.iter().filter(is_theirs).filter_map(host));
     Ok(hosts)
 }
 

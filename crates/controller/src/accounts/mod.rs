@@ -317,8 +317,8 @@ impl Books {
                     continue;
                 };
                 let promised = from.promised[OUT].min(to.promised[IN]);
-                let hosts = [host.clone(), to.host];
-                let one = Placed { pair: pair.clone(), tenant: from.tenant, hosts, promised };
+                let (tenants, hosts) = ([from.tenant, to.tenant], [host.clone(), to.host]);
+                let one = Placed { pair: pair.clone(), tenants, hosts, promised };
                 // The same pair twice would count twice.
                 placed.entry((&pair.from, &pair.to)).or_insert(one);
             }
@@ -326,7 +326,7 @@ impl Books {
         let survey = Survey::of(placed.into_values().collect(), ways, now);
         let step = now.as_millis() / STEP * STEP;
         let mut inner = self.lock();
-        for (key, ideal) in survey.senders() {
+        for (key, ideal) in survey.out() {
             let Some(vm) = inner.vms.get_mut(key) else { continue };
             match vm.ideals.back_mut() {
                 Some((at, last)) if *at == step => *last = ideal,

@@ -4,10 +4,10 @@
 //!           all that is spare were divided by floors, is seen where all pairs and all ways are known.
 //! Approach  Every few seconds the pairs that agents told last are laid over the trees of their tenants. A pair that
 //!           wants more may have any rate, another what it has; [`allocate`] divides the links between them.
-//! Promises  Pure: from pairs and ways. A host may say what it likes: a pair has no larger floor than its VMs were promised,
-//!           and sends no more than its host's card. Floors that hosts agreed on for a moment may exceed a link; then all on
-//!           it are scaled.
-//! Not here  Who asks, and how often: see [`Books::survey_all`](super::Books::survey_all).
+//! Promises  Pure: from pairs and ways. A host may say what it likes: a pair has no larger floor than its VMs were
+//!           promised, and sends no more than its host's card. Floors that hosts agreed on for a moment may exceed a
+//!           link; then all on it are scaled.
+//! Not here  When it is made: see [`Books::survey_all`](super::Books::survey_all).
 
 use super::{IN, OUT, key};
 use crate::state::{LinkWay, Ways};
@@ -22,8 +22,8 @@ use weir_units::Rate;
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) pair: PairNow,
-    /// The tenant that sends.
-    pub(super) tenant: String,
+    /// The tenants that send and receive.
+    pub(super) tenants: [String; 2],
     /// The hosts that send and receive.
     pub(super) hosts: [String; 2],
     /// What its VMs were promised together, the lesser of out and in, bit/s.
@@ -39,10 +39,8 @@ pub(crate) struct Survey {
     loads: Vec<Load>,
     /// By sender and receiver, bit/s.
     ideals: BTreeMap<(String, String), u64>,
-    /// By VM, out and in, bit/s.
+    /// By the [`key`] of a VM, out and in, bit/s.
     vms: BTreeMap<String, [u64; 2]>,
-    /// By the key of a VM that sends, out, bit/s.
-    senders: BTreeMap<String, u64>,
 }
 
 /// What a link carries in one direction.
@@ -58,7 +56,7 @@ impl Survey {
     pub(super) fn of(pairs: Vec<Placed>, ways: Arc<Ways>, at: Moment) -> Self {
         let known = |mut placed: Placed| {
             let [from, to] = &placed.hosts;
-            let way = ways.way(&placed.tenant, from, to)?;
+            let way = ways.way(&placed.tenants[0], from, to)?;
             placed.pair.floor = placed.pair.floor.min(placed.promised);
             placed.pair.sent = placed.pair.sent.min(ways.card(from)?.as_bps());
             Some((placed, way))
@@ -66,19 +64,17 @@ impl Survey {
         let pairs: Vec<(Placed, Vec<LinkWay>)> = pairs.into_iter().filter_map(known).collect();
         let loads = loads(&pairs, &ways);
         let (mut ideals, mut vms) = (BTreeMap::new(), BTreeMap::<String, [u64; 2]>::new());
-        let mut senders: BTreeMap<String, u64> = BTreeMap::new();
         let rates = ideal(&pairs, &ways);
         for ((placed, _), rate) in pairs.into_iter().zip(rates) {
             let PairNow { from, to, .. } = placed.pair;
-            for (vm, way) in [(&from, OUT), (&to, IN)] {
-                let sum = &mut vms.entry(vm.clone()).or_default()[way];
+            let [sends, receives] = &placed.tenants;
+            for (tenant, vm, way) in [(sends, &from, OUT), (receives, &to, IN)] {
+                let sum = &mut vms.entry(key(tenant, vm)).or_default()[way];
                 *sum = sum.saturating_add(rate);
             }
-            let sum = senders.entry(key(&placed.tenant, &from)).or_default();
-            *sum = sum.saturating_add(rate);
             ideals.insert((from, to), rate);
         }
-        Self { at: Some(at), ways, loads, ideals, vms, senders }
+        Self { at: Some(at), ways, loads, ideals, vms }
     }
 
     /// Whether it is of this time, or at most so many milliseconds older.
@@ -86,9 +82,9 @@ impl Survey {
         self.at.is_some_and(|at| at.plus_millis(most) >= now)
     }
 
-    /// The VMs that send, by their keys, and what would leave them ideally, bit/s.
-    pub(super) fn senders(&self) -> impl Iterator<Item = (&String, u64)> {
-        self.senders.iter().map(|(key, rate)| (key, *rate))
+    /// All VMs with pairs, by their keys, and what would leave them ideally, bit/s.
+    pub(super) fn out(&self) -> impl Iterator<Item = (&String, u64)> {
+        self.vms.iter().map(|(key, rates)| (key, rates[OUT]))
     }
 
     /// What a pair would have ideally, bit/s.
@@ -96,9 +92,9 @@ impl Survey {
         self.ideals.get(&(from.to_owned(), to.to_owned())).copied()
     }
 
-    /// What the pairs of a VM would have ideally, out and in, bit/s.
-    pub(super) fn vm(&self, name: &str) -> [u64; 2] {
-        self.vms.get(name).copied().unwrap_or_default()
+    /// What the pairs of a VM would have ideally, out and in, bit/s, by its key.
+    pub(super) fn vm(&self, key: &str) -> [u64; 2] {
+        self.vms.get(key).copied().unwrap_or_default()
     }
 
     /// What pairs send over each link, up and down, bit/s, and the tenant that borrows most in the fuller direction.
@@ -144,7 +140,7 @@ fn loads(pairs: &[(Placed, Vec<LinkWay>)], ways: &Ways) -> Vec<Load> {
             let load = &mut loads[*at];
             load.used = load.used.saturating_add(placed.pair.sent);
             if beyond > 0 {
-                let sum = load.borrowed.entry(placed.tenant.clone()).or_default();
+                let sum = load.borrowed.entry(placed.tenants[0].clone()).or_default();
                 *sum = sum.saturating_add(beyond);
             }
         }
@@ -232,7 +228,8 @@ mod tests {
         let [floor, sent] = mbps.map(|rate| rate * 1_000_000);
         let pair = PairNow { from, to, floor, sent, wants, ..PairNow::default() };
         let promised = 1_000_000_000;
-        Placed { pair, tenant: tenant.into(), hosts: hosts.map(ToOwned::to_owned), promised }
+        let tenants = [tenant, tenant].map(ToOwned::to_owned);
+        Placed { pair, tenants, hosts: hosts.map(ToOwned::to_owned), promised }
     }
 
     #[test]
@@ -244,9 +241,12 @@ mod tests {
         let survey = Survey::of(pairs, ways(), at());
         assert_eq!(survey.pair("a", "b"), Some(250_000_000));
         assert_eq!(survey.pair("c", "d"), Some(750_000_000));
-        assert_eq!((survey.vm("b"), survey.vm("c")), ([0, 250_000_000], [750_000_000, 0]));
+        assert_eq!(
+            (survey.vm("gold/b"), survey.vm("blue/c")),
+            ([0, 250_000_000], [750_000_000, 0])
+        );
         let links: BTreeMap<&str, _> =
-            survey.links().map(|(name, used, who)| (name, (used, who))).collect();
+            survey.links().map(|(name, used, most)| (name, (used, most))).collect();
         assert_eq!(links["up0"], ([990_000_000, 0], Some("blue")));
         assert_eq!(links["up1"], ([0, 990_000_000], Some("blue")));
         assert_eq!(links["nic of h0"], ([90_000_000, 0], None));
@@ -294,7 +294,7 @@ mod tests {
             Survey::of(vec![lie(["a", "b"]), lie(["x", "b"]), local, honest], ways(), at());
         assert_eq!(survey.pair("c", "d"), Some(600_000_000), "300 of 500 Mb/s are promised to it");
         assert_eq!(
-            (survey.pair("a", "b"), survey.vm("a")[OUT]),
+            (survey.pair("a", "b"), survey.vm("gold/a")[OUT]),
             (Some(200_000_000), 1_200_000_000)
         );
         assert!(survey.is_of(at(), 0) && !survey.is_of(at().plus_millis(11), 10));

@@ -243,14 +243,15 @@ fn the_course_of_a_vm_has_what_would_be_ideal_and_a_pair_what_it_would_have() {
     assert_eq!(books.pairs("a")[0].ideal, None, "nothing is known yet");
     books.survey(Arc::new(state.ways()), &view, at(2));
     assert_eq!(books.pairs("b")[0].ideal, Some(1_000_000_000), "nothing else is on its way");
-    let series = books.series(at(12), &[key("gold", "a"), key("gold", "b")]);
+    let both = [key("gold", "a"), key("gold", "b")];
+    let series = books.series(at(12), &both);
     assert_eq!(series.ideal.last(), Some(&Some(1_000_000_000)));
     assert!(series.ideal[..STEPS - 2].iter().all(Option::is_none), "it was not known earlier");
-    assert_eq!(books.ideal(["a", "b"].into_iter()), [1_000_000_000; 2]);
+    assert_eq!(books.ideal(&both), [1_000_000_000; 2]);
     // The host's stream ends: its pairs are not known, and nothing is said of them.
     books.detach("h0");
     books.survey(Arc::new(state.ways()), &view, at(3));
-    assert_eq!(books.ideal(["a", "b"].into_iter()), [0; 2]);
+    assert_eq!(books.ideal(&both), [0; 2]);
 }
 
 #[test]

@@ -285,12 +285,12 @@ impl Books {
         self.lock().vms.get(key).map(|vm| vm.total).unwrap_or_default()
     }
 
-    /// What the pairs of some VMs would have ideally, out and in, bit/s, by their names.
-    pub(crate) fn ideal<'a>(&self, vms: impl Iterator<Item = &'a str>) -> [u64; 2] {
+    /// What the pairs of some VMs would have ideally, out and in, bit/s, by their keys.
+    pub(crate) fn ideal(&self, vms: &[String]) -> [u64; 2] {
         let survey = self.latest();
         let add =
             |sum: [u64; 2], one: [u64; 2]| [OUT, IN].map(|way| sum[way].saturating_add(one[way]));
-        vms.map(|vm| survey.vm(vm)).fold([0; 2], add)
+        vms.iter().map(|vm| survey.vm(vm)).fold([0; 2], add)
     }
 
     /// What VMs of each host send and receive now, bit/s.

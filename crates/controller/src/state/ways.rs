@@ -1,6 +1,6 @@
 //! The ways of tenants' traffic: every link, and each tenant's tree over them.
 //!
-//! Approach  A copy of what the ledger has, for those who look at all pairs and must not keep the ledger busy.
+//! Approach  A copy of what the ledger has: looking at all pairs must not keep the ledger busy.
 //! Promises  A way in a tree is the only one, so it needs no search: both ends climb until they meet.
 
 use super::State;
@@ -21,7 +21,7 @@ pub(crate) struct Ways {
     /// By host: its link, and the switch at the other end.
     hosts: BTreeMap<String, (LinkId, SwitchId)>,
     trees: Vec<BTreeMap<SwitchId, Step>>,
-    /// By tenant, its tree. One whose VMs are all on one host has none.
+    /// By tenant, its tree. A tenant with all its VMs on one host has none.
     tenants: BTreeMap<String, usize>,
 }
 

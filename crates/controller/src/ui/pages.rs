@@ -119,7 +119,7 @@ fn tenant_row(shared: &Shared, name: &str, vms: &[Vm]) -> Markup {
     let out: u64 = vms.iter().map(|vm| vm.spec.floor.out.0.as_bps()).sum();
     let inward: u64 = vms.iter().map(|vm| vm.spec.floor.inward.0.as_bps()).sum();
     let object = shared.view.get(Kind::Tenant, name);
-    let ideal = shared.books.ideal(vms.iter().map(|vm| vm.name.as_str()));
+    let ideal = shared.books.ideal(&keys);
     html! {
         tr {
             td { a href=(format!("/ui/tenants/{name}")) { (name) } }
@@ -185,8 +185,9 @@ pub(super) async fn tenant(
 }
 
 fn vm_row(shared: &Shared, vm: &Vm) -> Markup {
-    let (sums, now) = shared.books.lately(shared.clock.now(), &[key(&vm.spec.tenant, &vm.name)]);
-    let ideal = shared.books.ideal([vm.name.as_str()].into_iter());
+    let key = [key(&vm.spec.tenant, &vm.name)];
+    let (sums, now) = shared.books.lately(shared.clock.now(), &key);
+    let ideal = shared.books.ideal(&key);
     html! {
         tr {
             td { a href=(format!("/ui/vms/{}", vm.name)) { (vm.name) } }

@@ -73,7 +73,7 @@ fn blindness(blind: Blind, hidden: u64) -> String {
     format!("No congestion signal: {what}. So it may not borrow: its ceiling is its floor.")
 }
 
-/// The condition of a pair whose round trip is longer than floors are promised for.
+/// The condition of a pair with a longer round trip than floors are promised for.
 fn long_path(s: &SendView) -> Option<LongPath> {
     let round_trip = s.heard?.offer.round_trip.filter(|time| *time > PROMISED_WITHIN)?;
     let of_floor = s.measured.as_f64() / s.setting.floor.as_f64().max(1.0);

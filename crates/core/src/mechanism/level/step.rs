@@ -102,7 +102,8 @@ impl Step {
         if !self.is_settled(now) {
             return self.level;
         }
-        // What is seen now left its sender before the queue that it waited in. A sender may lie about that, so there is a bound.
+        // What is seen now left its sender before the queue that it waited in. A sender may lie about that, so there is
+        // a bound.
         let waited = seen.queue.min(law.period * QUEUE_WEIGHS);
         let (old, settles) = (self.level, now + law.loop_delay + law.period + waited);
         let clear = law.clear();
