@@ -24,7 +24,7 @@ pub enum Message {
     /// EyeQ, destination host → source host: "at this rate you may send to this VM". Where data
     /// planes tell each other by themselves, no agent sends it.
     Feedback(Feedback),
-    /// Level, between two hosts: it is about no single pair. It has no form on the wire yet.
+    /// Level, between two hosts: it is about no single pair.
     Level(LevelWord),
 }
 

@@ -6,11 +6,14 @@
 //! Promises  `encode` of what `parse` gave is the same octets again (with the same key).
 //! Not here  Authenticity and freshness: [`crate::Session`] checks them.
 
-use crate::packet::{self, FIRST, HEADER, Packet, SECOND, TAG, VERSION, at, record_of, records_in};
+use crate::packet::{
+    self, FIRST, HEADER, Packet, SECOND, TAG, THIRD, VERSION, at, record_of, records_in,
+};
 use crate::{Key, KeyId};
 use std::num::NonZeroU64;
 use thiserror::Error;
-use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
+use weir_core::level::Level;
+use weir_core::message::{Backlog, Congestion, Echo, LevelWord, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 
@@ -21,6 +24,8 @@ const OFFER: u8 = 1;
 const ECHO: u8 = 2;
 const CONGESTION: u8 = 3;
 const PATH_CONGESTION: u8 = 4;
+const MAY: u8 = 5;
+const USES: u8 = 6;
 const UNBOUNDED: u8 = 0b01;
 const CONFIRM: u8 = 0b10;
 const SAYS_MOST: u8 = 0b100;
@@ -170,6 +175,12 @@ pub enum RecordError {
         /// The path given.
         path: PathId,
     },
+    /// The level is none: below 1, or above [`Level::MAX`].
+    #[error("{raw} / 4096 is no level")]
+    NoLevel {
+        /// What was given, in 4096ths.
+        raw: u32,
+    },
     /// EyeQ's feedback has packets of its own ([`crate::FeedbackPacket`]).
     #[error("feedback is no record")]
     OtherPacket,
@@ -225,9 +236,12 @@ fn header_of(packet: &Packet<'_>) -> Result<Header, ParseError> {
     })
 }
 
-/// Whether a message has a form on the wire that the receiver accepts.
-pub fn sayable(message: &Message) -> Result<(), RecordError> {
-    let Some(pair) = message.pair() else { return Err(RecordError::OtherPacket) };
+/// Whether a message has a form in a version of the wire, that the receiver accepts.
+pub fn sayable(version: u8, message: &Message) -> Result<(), RecordError> {
+    let Some(pair) = message.pair() else {
+        let is_known = version > THIRD;
+        return if is_known { Ok(()) } else { Err(RecordError::UnknownKind { got: MAY }) };
+    };
     if pair.src == pair.dst {
         return Err(RecordError::ReservedPair);
     }
@@ -243,7 +257,7 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
         Message::PathCongestion(path, _) if path.0 as usize >= MAX_PATHS => {
             Err(RecordError::UnknownPath { path: *path })
         }
-        Message::Feedback(_) | Message::Level(_) => Err(RecordError::OtherPacket),
+        Message::Feedback(_) => Err(RecordError::OtherPacket),
         _ => Ok(()),
     }
 }
@@ -251,8 +265,8 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
 /// Builds one datagram with its tag.
 ///
 /// A datagram of the first version omits [`Echo::most`] and [`Offer::round_trip`], for which it has
-/// no room. Later versions have the round trip in whole microseconds, below 72 minutes. Only the
-/// third version has [`Echo::backlog`].
+/// no room. Later versions have the round trip in whole microseconds, below 72 minutes. From the
+/// third version on there is [`Echo::backlog`].
 ///
 /// # Panics
 ///
@@ -291,7 +305,7 @@ pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
     let end = octets.len() - TAG;
     let records = octets[HEADER..end].chunks_exact_mut(record_of(version));
     for (record, message) in records.zip(messages) {
-        sayable(message).expect("the caller says what can be said");
+        sayable(version, message).expect("the caller says what can be said");
         write(version, record, message);
     }
     let tag = key.tag(&octets[..end]);
@@ -300,9 +314,10 @@ pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
 }
 
 fn write(version: u8, record: &mut [u8], message: &Message) {
-    let pair = message.pair().expect("sayable");
-    packet::put_u32(record, at::SRC, pair.src.0);
-    packet::put_u32(record, at::DST, pair.dst.0);
+    if let Some(pair) = message.pair() {
+        packet::put_u32(record, at::SRC, pair.src.0);
+        packet::put_u32(record, at::DST, pair.dst.0);
+    }
     match *message {
         Message::Offer(Offer { serial, floor, unbounded, confirm, round_trip, .. }) => {
             record[at::KIND] = OFFER;
@@ -337,7 +352,15 @@ fn write(version: u8, record: &mut [u8], message: &Message) {
             record[at] = u8::try_from(path.0).expect("sayable");
             write_report(record, report);
         }
-        Message::Feedback(_) | Message::Level(_) => unreachable!("not sayable"),
+        Message::Level(word) => {
+            let (kind, level) = match word {
+                LevelWord::May(level) => (MAY, level),
+                LevelWord::Uses(level) => (USES, level),
+            };
+            record[at::KIND] = kind;
+            packet::put_u32(record, at::WORD, level.into());
+        }
+        Message::Feedback(_) => unreachable!("not sayable"),
     }
 }
 
@@ -373,7 +396,25 @@ fn write_report(record: &mut [u8], report: Congestion) {
     packet::put_u32(record, at::RECEIVED, report.received);
 }
 
+/// A record of the kinds that are about two hosts.
+fn read_level(record: &[u8]) -> Result<Message, RecordError> {
+    let is_blank = |octets: &[u8]| octets.iter().all(|octet| *octet == 0);
+    if !is_blank(&record[at::RECORD_FLAGS..at::WORD]) || !is_blank(&record[at::SRC..]) {
+        return Err(RecordError::ReservedBits);
+    }
+    let raw = packet::u32_at(record, at::WORD);
+    let level = Level::from(raw);
+    if u32::from(level) != raw {
+        return Err(RecordError::NoLevel { raw });
+    }
+    let is_may = record[at::KIND] == MAY;
+    Ok(Message::Level(if is_may { LevelWord::May(level) } else { LevelWord::Uses(level) }))
+}
+
 fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
+    if version > THIRD && [MAY, USES].contains(&record[at::KIND]) {
+        return read_level(record);
+    }
     let flags = record[at::RECORD_FLAGS];
     let pair =
         PairId::new(VmId(packet::u32_at(record, at::SRC)), VmId(packet::u32_at(record, at::DST)));
@@ -425,5 +466,5 @@ fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
     if flags & !used_flags != 0 || !is_clean {
         return Err(RecordError::ReservedBits);
     }
-    sayable(&message).map(|()| message)
+    sayable(version, &message).map(|()| message)
 }

@@ -52,7 +52,7 @@
 //! BPF programs make and read EyeQ's feedback in packets of their own ([`FeedbackPacket`],
 //! [`Inbox`]). Their keys follow from the state of two sessions ([`Session::feedback_key`]).
 //!
-//! # Three versions
+//! # Four versions
 //!
 //! Hosts are upgraded one by one, so an agent speaks all versions of the layout. Each datagram says
 //! the highest version that its sender parses. Greetings, and all datagrams to a peer that is not
@@ -99,7 +99,7 @@ pub use feedback::{
 };
 pub use key::{Key, KeyError, KeyId, Keyring, KeyringError, MAX_KEYS};
 pub use keyfile::{KeyFileError, Keys, LineError, MAX_KEY_FILE, host_file};
-pub use packet::{FIRST, MAX_DATAGRAM, MAX_RECORDS, SECOND, VERSION};
+pub use packet::{FIRST, MAX_DATAGRAM, MAX_RECORDS, SECOND, THIRD, VERSION};
 pub use session::{Counters, KeyUse, MAX_PEERS, Opened, PeerError, Rejected, Session, Untold};
 
 /// How many messages fit into one datagram.

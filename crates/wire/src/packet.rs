@@ -2,7 +2,7 @@
 //!
 //! Problem   A layout that two releases, and one day a BPF program, must agree on.
 //! Approach  Fixed offsets, big endian, every integer aligned to its size; a view that has checked
-//!           the length once and then cannot fail. Three versions: an agent parses all, and says in
+//!           the length once and then cannot fail. Four versions: an agent parses all, and says in
 //!           each datagram the highest that it parses.
 //! Promises  One value has one form: unused bits are zero, the length follows from the count.
 //! Not here  Whether a field makes sense: see [`crate::parse`]. Which version a peer is sent: see
@@ -12,7 +12,7 @@
 //!
 //! | octets | field |
 //! | --- | --- |
-//! | 0 | version, 1 to 3 |
+//! | 0 | version, 1 to 4 |
 //! | 1 | key id: which of the shared keys made the tag |
 //! | 2 | from version 2 on: the highest version that the sender parses. Version 1: 0 |
 //! | 3 | count *n* of records, 0 to 42 (version 1: 0 to 56); none: a greeting |
@@ -44,6 +44,13 @@
 //! | 27 | | | | |
 //! | 28..32 | round trip, µs; 0: not known | | | |
 //!
+//! From version 4 on two kinds are about no pair, but about the two hosts; all that is not named here is 0:
+//!
+//! | octets | May | Uses |
+//! | --- | --- | --- |
+//! | 0 | kind 5 | kind 6 |
+//! | 4..8 | level, in 4096ths: what the receiver's senders may send, as a multiple of their floors | the same: the highest that the sender uses |
+//!
 //! **What waits** of the pair at its sender is 0 if it is not known, 1 if nothing waited in the last
 //! partitioning period, 2 if packets waited some of the time, 3 if they waited all the time
 //! ([`weir_core::message::Backlog`]).
@@ -51,14 +58,14 @@
 //! Only pairs with several paths have records of kind 4, and no data plane gives a pair several
 //! paths yet. Agents from before kind 4 refuse a datagram that has one.
 //!
-//! **Reserved** fields are 0 in versions 2 and 3. A record in which one is not 0 is refused. A *hose id*
+//! **Reserved** fields are 0 in all versions. A record in which one is not 0 is refused. A *hose id*
 //! distinguishes the hoses of a VM; agents leave it 0, because both find a pair's hose by themselves
-//! (docs/decisions/0026-several-hoses.md). A *level* is the share that a receiver
-//! lends above the floors of a path or of a VM, as 2048·log₂ of 1 + λ. An agent that begins to use
-//! a reserved field announces a higher version in octet 2, and uses the field only with peers that
-//! announce the same.
+//! (docs/decisions/0026-several-hoses.md). A *level* of a single pair is not used: levels are those of
+//! hosts. An agent that begins to use a reserved field announces a higher version in octet 2, and uses
+//! the field only with peers that announce the same.
 //!
-//! **Version 2** is version 3 with 0 for what waits.
+//! **Version 3** has no records of kinds 5 and 6, and is otherwise version 4. **Version 2** is version 3
+//! with 0 for what waits.
 //!
 //! **Version 1** has records of 24 octets: the first 24 of the above, with a path in octet 3 (0 for
 //! all other kinds), without most and round trip. Its epoch has 24 bits (octets 5..8). Octet 4 is
@@ -78,8 +85,10 @@ use crate::{Key, KeyId, ParseError};
 use weir_units::HostId;
 
 /// Version of datagrams to peers that parse it.
-pub const VERSION: u8 = 3;
-/// The version before it: echoes do not say what waits.
+pub const VERSION: u8 = 4;
+/// The version before it: hosts do not tell each other levels.
+pub const THIRD: u8 = 3;
+/// The version before that: echoes do not say what waits.
 pub const SECOND: u8 = 2;
 /// The first version, for peers that parse no later one or whose version is not known.
 pub const FIRST: u8 = 1;
@@ -130,6 +139,7 @@ pub(crate) mod at {
     pub(crate) const FIRST_PATH: usize = 3;
     pub(crate) const SERIAL: usize = 4;
     pub(crate) const LOST: usize = 4;
+    pub(crate) const WORD: usize = 4;
     pub(crate) const SRC: usize = 8;
     pub(crate) const DST: usize = 12;
     pub(crate) const FLOOR: usize = 16;

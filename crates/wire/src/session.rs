@@ -403,7 +403,8 @@ impl Session {
     /// show. A peer that is not confirmed gets the first version, which every peer parses.
     ///
     /// A peer that is not confirmed gets messages, too: it may have confirmed us, and otherwise it
-    /// greets. A message that is not [`sayable`] is omitted and counted.
+    /// greets. A message that is not [`sayable`] in the peer's version is omitted, and
+    /// counted if it is in no version.
     pub fn seal(
         &mut self,
         to: HostId,
@@ -412,11 +413,14 @@ impl Session {
     ) -> Result<(), Untold> {
         let peer = self.peers.get(&to).ok_or(Untold::UnknownPeer(to))?;
         let as_known = (peer.echo(), peer.speaks().min(VERSION));
-        if messages.iter().all(|message| sayable(message).is_ok()) {
+        let is_sayable = |message: &Message| sayable(as_known.1, message).is_ok();
+        if messages.iter().all(is_sayable) {
             return self.seal_sayable(to, as_known, messages, out);
         }
-        let rest: Vec<_> = messages.iter().filter(|m| sayable(m).is_ok()).copied().collect();
-        self.counters.unsayable += (messages.len() - rest.len()) as u64;
+        let rest: Vec<_> = messages.iter().filter(|m| is_sayable(m)).copied().collect();
+        // A peer of an earlier version misses what it has no word for; that is no mistake.
+        let is_never = |message: &&Message| sayable(VERSION, message).is_err();
+        self.counters.unsayable += messages.iter().filter(is_never).count() as u64;
         self.seal_sayable(to, as_known, &rest, out)
     }
 

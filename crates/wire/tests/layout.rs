@@ -1,7 +1,8 @@
 //! The layout, octet by octet, and what it costs: other implementations are held to this file.
 
 use crate::common::*;
-use weir_core::message::{Backlog, Congestion, Echo, Message, Offer};
+use weir_core::level::{Level, UNIT};
+use weir_core::message::{Backlog, Congestion, Echo, LevelWord, Message, Offer};
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 use weir_wire::{Header, Heard, Incarnation, KeyId, ParseError, RecordError, encode, parse};
 
@@ -32,6 +33,26 @@ const GOLDEN: &str = "
 0000 000000000000           # level: reserved
 
 0e37d5bddadaac09            # SipHash-2-4
+";
+
+/// What version 4 adds; the tag as above.
+const LEVELS: &str = "
+04 05 04 02                 # version, key id, highest version, count
+0000002a                    # epoch 42
+00000007                    # from host7
+00000009                    # to host9
+1122334455667788            # sender's incarnation
+0000000000000102            # sequence 258
+99aabbccddeeff00            # echo: receiver's incarnation
+0000000000000057            # echo: heard up to 87
+
+05 000000 00002800          # senders may send 2.5 times their floors
+000000000000000000000000000000000000000000000000
+
+06 000000 40000000          # the highest level that there is is in use
+000000000000000000000000000000000000000000000000
+
+3e145caec5c75f20            # SipHash-2-4
 ";
 
 /// The same in the second version, which does not say what waits.
@@ -162,6 +183,37 @@ fn the_second_version_has_the_same_values_but_for_what_waits() {
     waits[48 + 32 + 1] |= 0b1000;
     let why = RecordError::ReservedBits;
     assert_eq!(parse(&waits).unwrap_err(), ParseError::Record { index: 1, why });
+}
+
+#[test]
+fn levels_of_two_hosts_are_said_in_the_fourth_version_and_in_no_other_form() {
+    let (header, _) = golden();
+    let messages = [
+        Message::Level(LevelWord::May(Level::from_raw(UNIT * 5 / 2))),
+        Message::Level(LevelWord::Uses(Level::MAX)),
+    ];
+    let header = Header { version: 4, speaks: 4, ..header };
+    let octets = encode(&header, &key(), &messages);
+    assert_eq!(octets, unhex(LEVELS));
+    assert!(parse(&octets).unwrap().messages.eq(messages));
+    let refused = |at: usize, octet: u8| {
+        let mut octets = octets.clone();
+        octets[48 + at] = octet;
+        match parse(&octets) {
+            Err(ParseError::Record { index: 0, why }) => why,
+            other => panic!("octet {at} is {octet}: {other:?}"),
+        }
+    };
+    for at in (1..4).chain(8..32) {
+        assert_eq!(refused(at, 1), RecordError::ReservedBits, "octet {at}");
+    }
+    assert_eq!(refused(6, 0x0f), RecordError::NoLevel { raw: 0x0f00 }, "below 1");
+    assert_eq!(refused(4, 0x40), RecordError::NoLevel { raw: 0x4000_2800 }, "above the highest");
+    // To the versions before these kinds are unknown.
+    let mut before = octets;
+    (before[0], before[2]) = (3, 3);
+    let why = RecordError::UnknownKind { got: 5 };
+    assert_eq!(parse(&before).unwrap_err(), ParseError::Record { index: 0, why });
 }
 
 #[test]

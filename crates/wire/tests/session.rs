@@ -139,7 +139,8 @@ fn a_record_that_makes_no_sense_is_refused_with_its_whole_datagram() {
     let bps = 10_000_000_000_001_u64;
     for (at, new, why) in [
         (0, &[0][..], RecordError::UnknownKind { got: 0 }),
-        (0, &[5], RecordError::UnknownKind { got: 5 }),
+        (0, &[7], RecordError::UnknownKind { got: 7 }),
+        (0, &[5], RecordError::ReservedBits),
         (1, &[4], RecordError::ReservedBits),
         (2, &[1], RecordError::ReservedBits),
         (3, &[1], RecordError::ReservedBits),

@@ -1,9 +1,10 @@
 //! Hosts of several releases: the former versions of datagrams, and the present one.
 
 use crate::common::*;
-use weir_core::message::{Backlog, Echo, Message};
+use weir_core::level::Level;
+use weir_core::message::{Backlog, Echo, LevelWord, Message};
 use weir_units::{PairId, Rate, VmId};
-use weir_wire::packet::{FIRST, SECOND, VERSION};
+use weir_wire::packet::{FIRST, SECOND, THIRD, VERSION};
 use weir_wire::{Header, Opened, Session, encode, parse};
 
 /// What an agent that knows the first version only would have sent in the place of this.
@@ -18,6 +19,14 @@ fn as_lately(octets: &[u8]) -> Vec<u8> {
     let datagram = parse(octets).unwrap();
     let version = datagram.header.version.min(SECOND);
     let header = Header { version, speaks: SECOND, ..datagram.header };
+    encode(&header, &key(), &datagram.messages.collect::<Vec<_>>())
+}
+
+/// What an agent that knows the first three versions would have sent in the place of this.
+fn as_before_levels(octets: &[u8]) -> Vec<u8> {
+    let datagram = parse(octets).unwrap();
+    let version = datagram.header.version.min(THIRD);
+    let header = Header { version, speaks: THIRD, ..datagram.header };
     encode(&header, &key(), &datagram.messages.collect::<Vec<_>>())
 }
 
@@ -89,6 +98,22 @@ fn a_peer_of_the_second_version_hears_the_most_and_not_what_waits() {
         assert_eq!(believed(&mut a, &answer), [echo(most)]);
     }
     assert_eq!((a.counters().rejected(), b.counters().rejected()), (0, 0));
+}
+
+#[test]
+fn a_peer_of_the_third_version_hears_all_but_levels_and_that_is_no_mistake() {
+    let (mut a, mut b) = (at_a(0), at_b(0));
+    handshake(&mut b, &mut a, as_before_levels);
+    let level = Message::Level(LevelWord::May(Level::from_raw(9000)));
+    for n in 0..5 {
+        let said = sealed(&mut a, B, &[level, offer(n), waits(Backlog::Always), level]);
+        assert_eq!(version_of(&said), THIRD, "the highest that both parse");
+        assert_eq!(believed(&mut b, &said), [offer(n), waits(Backlog::Always)]);
+    }
+    let mut out = Vec::new();
+    a.seal(B, &[level], &mut out).unwrap();
+    assert_eq!(out.len(), 0, "nothing that it would hear, nothing sent");
+    assert_eq!((a.counters().unsayable, b.counters().rejected()), (0, 0));
 }
 
 #[test]
