@@ -407,8 +407,11 @@ static __always_inline int classify(struct __sk_buff *skb)
 	if (class == NO_CLASS)
 		return TC_ACT_SHOT;
 	skb->priority = class;
-	if (!observes())
+	if (!observes()) {
 		write_tag(skb, &p, port->flags);
+		if (p.is_timed)
+			set_reserved(skb, &p, 0);
+	}
 	return TC_ACT_UNSPEC;
 }
 

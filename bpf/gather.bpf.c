@@ -149,6 +149,8 @@ static long gather_rx(void *map, __u32 *index, struct weir_pair *pair,
 	told->numbered = entry->numbered;
 	told->doubts = entry->doubts;
 	told->doubt = entry->doubt;
+	told->ahead = entry->ahead;
+	told->owed = entry->owed;
 	return 0;
 }
 

@@ -58,8 +58,9 @@ struct weir_endpoint {
 	__u32 tenant;
 	__u32 flags; /* WEIR_LOCAL, WEIR_BEST_EFFORT, WEIR_AT_MAC */
 	__u16 mac[4]; /* six octets in network order and two of nothing */
+	__u32 host; /* index of its host's row in `timed` */
 };
-_Static_assert(sizeof(struct weir_endpoint) == 20, "intf.rs expects 20");
+_Static_assert(sizeof(struct weir_endpoint) == 24, "intf.rs expects 24");
 
 /*
  * A range of addresses outside the cloud, as one tenant sees it. Key of
@@ -84,7 +85,7 @@ struct weir_outside {
 	__u32 slot;	     /* index of its row in `places` */
 	__u32 default_class; /* skb->priority of what has no class of its own */
 };
-_Static_assert(sizeof(struct weir_outside) == 28, "intf.rs expects 28");
+_Static_assert(sizeof(struct weir_outside) == 32, "intf.rs expects 32");
 
 /*
  * Where an agent listens. Key of `controls`: once with its UDP port in network
@@ -139,7 +140,7 @@ struct weir_settings {
 	__u32 overhead;	  /* octets that a tunnel behind the ports adds to a packet; 0: there is none */
 	__u64 code_points; /* bit n: Weir may tag a tenant with DSCP n; 0: it tags none */
 	__u32 divided;	   /* ifindex of the uplink that HTB divides between VMs and host; 0: none is */
-	__u32 unused;
+	__u32 timed_us;	   /* one packet to each host in this time carries its departure time; 0: none does */
 };
 _Static_assert(sizeof(struct weir_settings) == 32, "intf.rs expects 32");
 
@@ -281,9 +282,18 @@ struct weir_rx {
 	__u32 numbered;	 /* segments that had a number, or seemed to; wraps around */
 	__u32 doubts;	 /* packets far from the sequence since it last went on */
 	__u32 doubt;	 /* the identification after the last of them, 16 bits */
+	__u32 ahead;	 /* segments of timed packets that may have overtaken numbered ones */
+	__u32 owed;	 /* holes that are no losses, for timed packets had these numbers */
 	struct weir_spared spared;
 };
-_Static_assert(sizeof(struct weir_rx) == 640, "intf.rs expects 640");
+_Static_assert(sizeof(struct weir_rx) == 648, "intf.rs expects 648");
+
+/* Timed packets to and from another host (see timed.h). */
+struct weir_timed {
+	__u64 left_ns;	/* when the last one left; moved by compare-and-swap */
+	__u64 least[2]; /* window -> the least delayed that came: microseconds << 16 | its time; 0: none */
+};
+_Static_assert(sizeof(struct weir_timed) == 24, "intf.rs expects 24");
 
 /* Pairs that are asked for in one run of gather (see gather.bpf.c). */
 #define WEIR_ASKED 1024u
@@ -332,6 +342,8 @@ struct weir_told_rx {
 	__u32 numbered;
 	__u32 doubts;
 	__u32 doubt;
+	__u32 ahead;
+	__u32 owed;
 	struct weir_spared spared;
 };
 _Static_assert(sizeof(struct weir_told_rx) == 8 + sizeof(struct weir_rx), "a copy of it");

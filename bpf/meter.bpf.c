@@ -6,7 +6,8 @@
  * network lost: the gaps in the sequence that stamp writes (see sequence.h).
  * Where marks are a signal, gives the guest its own ECN back (see ecn.h). Where
  * they are left to guests, takes those off that a guest need not see (see
- * marks.h). Takes Weir's code points off (see dscp.h), and changes nothing else.
+ * marks.h). Takes Weir's code points off (see dscp.h), and its times (see timed.h).
+ * Changes nothing else.
  * Drops nothing.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
@@ -82,7 +83,7 @@ __attribute__((noinline)) int weir_spares(__u32 src, __u32 dst)
 /* The pair's state, or none if the packet is of no pair. */
 static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_port *port,
 						struct weir_port_counters *counters, int *local,
-						struct weir_pair *pair)
+						__u32 *host, struct weir_pair *pair)
 {
 	struct weir_rx *state;
 	__u32 slot, same_tenant;
@@ -99,6 +100,7 @@ static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_po
 	slot = port->flags & WEIR_OUTWARD && ends.outside ? ends.outside->slot : port->slot;
 	same_tenant = ends.from->tenant == ends.to->tenant;
 	*local = ends.from->flags & WEIR_LOCAL;
+	*host = ends.from->host;
 	pair->src = ends.from->vm;
 	pair->dst = ends.to->vm;
 	state = bpf_map_lookup_elem(&rx, pair);
@@ -123,6 +125,7 @@ int weir_meter(struct __sk_buff *skb)
 	__u64 now, span = 0;
 	/* Neither 0 nor 1 by a branch: what follows would be looked at once for each. */
 	__u32 first = 0, keeps = WEIR_OBSERVE;
+	__u32 host = 0;
 	int local = 0;
 
 	unclass(skb);
@@ -143,7 +146,7 @@ int weir_meter(struct __sk_buff *skb)
 	}
 	if (!observes())
 		take_tag_off(skb, &p, port->flags);
-	state = receiver(&p, port, counters, &local, &pair);
+	state = receiver(&p, port, counters, &local, &host, &pair);
 	if (!state)
 		return TC_ACT_UNSPEC;
 
@@ -160,9 +163,15 @@ int weir_meter(struct __sk_buff *skb)
 		state->ce += p.segments;
 	if (kind == KIND_IP4 && !p.fragment && !local) {
 		state->numbered += p.segments;
-		check_sequence(state, bpf_ntohs(p.id), p.segments, now, span);
+		if (!p.is_timed || is_next(state, p.segments))
+			check_sequence(state, p.is_timed ? state->expected : bpf_ntohs(p.id), p.segments,
+				       now, span);
 	}
 	bpf_spin_unlock(&state->lock);
+	if (p.is_timed && !local && !observes()) {
+		note_arrival(host, bpf_ntohs(p.id), now);
+		set_reserved(skb, &p, 0);
+	}
 	if (!keeps && !local)
 		give_back(skb, &p, kind == KIND_IP4);
 	/* Neither where marks are a signal nor where the agent only observes. */

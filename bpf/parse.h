@@ -15,6 +15,7 @@
 #define VLAN_HLEN 4
 #define IP_MORE_OR_OFFSET 0x3fff
 #define IP_OFFSET 0x1fff
+#define IP_RESERVED 0x8000 /* the bit beside them that has no meaning (RFC 791) */
 #define IP6_OFFSET 0xfff8
 #define EXTENSIONS 6 /* a packet with more is malformed: no protocol needs them */
 #define ECN_MASK 3
@@ -46,6 +47,7 @@ struct packet {
 	__u8 protocol;		    /* transport protocol (see `later`) */
 	__u8 ecn;		    /* ECN field */
 	__u8 fragment;		    /* a fragment: no whole transport segment, no sequence */
+	__u8 is_timed;		    /* its identification is a time (see timed.h) */
 	__u8 later;		    /* not the first: no transport header; in IPv6, `protocol`
 				       may be an extension header before it */
 	__u8 advertises;	    /* `target` is set */
@@ -197,6 +199,7 @@ static __always_inline enum kind parse_ip4(struct __sk_buff *skb, struct packet 
 	p->dscp = ip.tos >> 2;
 	p->fragment = !!(ip.frag_off & bpf_htons(IP_MORE_OR_OFFSET));
 	p->later = !!(ip.frag_off & bpf_htons(IP_OFFSET));
+	p->is_timed = !!(ip.frag_off & bpf_htons(IP_RESERVED));
 	p->protocol = ip.protocol;
 	p->l4 = p->l3 + header;
 	return KIND_IP4;

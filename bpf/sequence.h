@@ -41,6 +41,12 @@
  * to come (the first ones wait for ARP) was never missed, and is not counted
  * as reordered: `synced` tells it.
  *
+ * A timed packet had a number, and does not say which (see timed.h). It is taken
+ * for the next one. If it had overtaken numbered ones, the last of these finds no
+ * hole, and a hole appears, or is there, where the timed one's number was: that
+ * hole is `owed`, and counts as no loss. So as many losses are found as there are,
+ * if not always the same ones.
+ *
  * All of this runs under the pair's lock, so it calls no helper. Up to 64 places of
  * the ring cost two steps, more of them one for each of its words.
  */
@@ -79,6 +85,11 @@ static __always_inline __u32 close_in(struct weir_rx *state, __u32 word, __u64 b
 /* A loop that stays one, and has no other branch: the verifier sees a single way through. */
 #define EACH_WORD(i) \
 	_Pragma("clang loop unroll(disable)") for (__u32 i = 0; i < WORDS; i++)
+
+static __always_inline __u32 at_most(__u32 n, __u32 most)
+{
+	return n < most ? n : most;
+}
 
 /* All ones if `i` is below `n`, else 0. The compiler would make a branch of it if it saw what it is. */
 static __always_inline __u64 if_below(__u32 i, __u32 n)
@@ -199,6 +210,41 @@ static __always_inline int is_doubtful(struct weir_rx *state, __u16 id, __u32 se
 	return ++state->doubts < DOUBTS;
 }
 
+/*
+ * A timed packet came: whether the sequence goes on by it. Caller holds the lock.
+ * Next to a doubtful sequence it may belong to either.
+ */
+static __always_inline int is_next(struct weir_rx *state, __u32 segments)
+{
+	if (!state->synced)
+		return 0;
+	if (state->doubts) {
+		state->doubt = (__u16)(state->doubt + segments);
+		state->owed = at_most(state->owed + segments, WEIR_WINDOW);
+		return 0;
+	}
+	state->ahead = at_most(state->ahead + segments, WEIR_WINDOW);
+	return 1;
+}
+
+/* Holes became losses, but for those that timed packets left. */
+static __always_inline void lose(struct weir_rx *state, __u32 holes)
+{
+	__u32 owed = at_most(state->owed, holes);
+
+	state->owed -= owed;
+	state->lost += holes - owed;
+}
+
+/* Late segments found no hole: timed packets have their places. */
+static __always_inline void owe(struct weir_rx *state, __u32 segments)
+{
+	__u32 owed = at_most(state->ahead, segments);
+
+	state->ahead -= owed;
+	state->owed = at_most(state->owed + owed, WEIR_WINDOW);
+}
+
 /* Caller holds the lock. */
 static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u32 segments,
 					   __u64 now, __u64 span)
@@ -207,7 +253,7 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 	__u16 late = -gap;
 	int is_far = gap >= WEIR_WINDOW && (late > WEIR_WINDOW || (late > START && id < START));
 	int is_late = gap >= WEIR_WINDOW && !is_far, is_lost = 1;
-	__u32 start = state->expected, n = 0, way = gap + segments, closed;
+	__u32 start = state->expected, n = 0, way = gap + segments, closed = 0;
 
 	/* All that is closed is closed in one place, so that the verifier sees it once. */
 	if (!state->synced || is_far) {
@@ -238,8 +284,10 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 	}
 	if (state->missing && n) {
 		closed = close_holes(state, start, n);
-		state->lost += is_lost ? closed : 0;
+		lose(state, is_lost ? closed : 0);
 	}
+	if (is_late && late < state->synced)
+		owe(state, n - closed);
 	if (!is_late)
 		go_on(state, gap, way, now);
 }

@@ -10,6 +10,9 @@
  * super-packet takes as many numbers as it has segments: the device that cuts
  * it counts on from its first.
  *
+ * Where Level asks for it some packets carry the time at which they leave in
+ * its place (see timed.h).
+ *
  * Fragments have no number, because their identification holds them together,
  * and IPv6 has no such field. Octets with and without a number are counted: a
  * pair whose losses do not show must not borrow because none are reported.
@@ -63,6 +66,7 @@ int weir_stamp(struct __sk_buff *skb)
 	struct weir_tx *state;
 	enum kind kind;
 	int is_pair, observing = observes();
+	__u64 now;
 	__be16 id;
 
 	unclass(skb);
@@ -108,6 +112,12 @@ int weir_stamp(struct __sk_buff *skb)
 	}
 	__sync_fetch_and_add(&state->numbered, p.octets);
 	id = bpf_htons((__u16)__sync_fetch_and_add(&state->sequence, p.segments));
+	now = bpf_ktime_get_ns();
+	if (is_to_be_timed(ends.to->host, now)) {
+		/* With departure times it leaves later than now. */
+		id = bpf_htons((__u16)((skb->tstamp > now ? skb->tstamp : now) / 1000));
+		set_reserved(skb, &p, 1);
+	}
 	if (id == p.id)
 		return TC_ACT_UNSPEC;
 	bpf_l3_csum_replace(skb, p.l3 + offsetof(struct iphdr, check), p.id, id, sizeof(id));

@@ -46,6 +46,7 @@
 #include "ecn.h"
 #include "dscp.h"
 #include "sequence.h"
+#include "timed.h"
 #include "marks.h"
 
 #include "classify.bpf.c"

@@ -34,11 +34,11 @@ impl Addresses {
         let controls = controls.chain([setup.file.listen]).collect();
         let mut all = Self { controls, ..Self::default() };
         for (id, vm) in setup.directory.numbered_vms() {
-            let tenant = setup.tenants[&id];
+            let (tenant, host) = (setup.tenants[&id], setup.host.directory[&id].host);
             if vm.prefixes.is_empty() {
                 let mac = vm.mac.map(|mac| mac.0);
                 let endpoint =
-                    |address: &IpAddr| Endpoint { address: *address, vm: id, tenant, mac };
+                    |address: &IpAddr| Endpoint { address: *address, vm: id, tenant, host, mac };
                 all.endpoints.extend(vm.addresses.iter().map(endpoint));
                 continue;
             }

@@ -266,7 +266,7 @@ impl Setup {
         };
         // `auto` means HTB with EyeQ: its shares of an uplink are worth more than a millisecond.
         let limiter = file.shaper == ShaperChoice::DepartureTime;
-        let can = Capabilities { meters: true, limiter, ..Capabilities::default() };
+        let can = Capabilities { meters: true, limiter, timed: true, ..Capabilities::default() };
         let law = file.mechanism.on_host(line, can, &|name| names.id(name));
         let (law, fastest_line) = law.map_err(in_mechanism)?;
         let can = law.leaves(can);

@@ -480,6 +480,7 @@ impl Driver {
                 (*pair, ReceiveCount { octets, segments, numbered, lost: c.lost, marked: c.ce })
             }));
         }
+        self.dataplane.read_times(&mut self.sample.timed);
         self.dataplane.read_ports(&mut self.counters);
         self.read_feedback()
     }

@@ -25,7 +25,7 @@ fn frame(src: u8, dst: u8) -> Vec<u8> {
 /// A host with VM 1 on the loopback, and tables as full as on a busy host. All pairs have one
 /// `class`.
 fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>> {
-    let sizes = Sizes { pairs: 1024, endpoints: 1024, nodes: intf::NODES, queues };
+    let sizes = Sizes { pairs: 1024, endpoints: 1024, nodes: intf::NODES, queues, hosts: 1 };
     let programs = Programs::load(sizes, None)?;
     let port = intf::Port {
         vm: 1,

@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn open(n: u32) -> Result<Htb, Box<dyn std::error::Error>> {
-    let sizes = Sizes { pairs: 16, endpoints: 16, nodes: NODES, queues: 1 };
+    let sizes = Sizes { pairs: 16, endpoints: 16, nodes: NODES, queues: 1, hosts: 1 };
     let levels = Programs::load(sizes, None)?.levels()?;
     let shaper = Htb::open(ShaperConfig::new(&format!("bench-{n}"), Rate::from_mbps(10_000)))?;
     let mut shaper = shaper.bounded_in_time(levels)?;

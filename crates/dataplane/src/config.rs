@@ -10,7 +10,7 @@ use crate::vcc::{self, Law};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use weir_units::{Bytes, PairId, Rate, Span, TenantId, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, Span, TenantId, VmId};
 
 /// The largest tables of pairs: about 20 MB of the kernel's memory.
 const MAX_ENTRIES: u32 = 1 << 16;
@@ -57,6 +57,8 @@ pub struct Config {
     pub ecn: bool,
     /// A gap in a pair's sequence that stays open for so long is a loss.
     pub reorder_window: Span,
+    /// One packet to each other host in this time carries the time at which it leaves; `None`: none does.
+    pub timed_every: Option<Span>,
     /// Choice of the shaper. `None` takes departure times if the uplink is faster than
     /// [`HTB_CARRIES`](crate::shaper::HTB_CARRIES), the kernel has fq, and the uplink's root qdisc
     /// is the kernel's default. Otherwise it takes HTB.
@@ -177,6 +179,8 @@ pub struct Endpoint {
     pub vm: VmId,
     /// The VM's tenant.
     pub tenant: TenantId,
+    /// The VM's host.
+    pub host: HostId,
     /// Hardware address at which VMs reach it if they share a bridge. Packets to its address at
     /// another hardware address are dropped.
     pub mac: Option<[u8; 6]>,
@@ -480,6 +484,7 @@ mod tests {
             address: Ipv4Addr::new(10, 0, 0, n as u8).into(),
             vm: VmId(n),
             tenant: TenantId(1),
+            host: HostId(0),
             mac: None,
         };
         Config {
@@ -500,6 +505,7 @@ mod tests {
             attach: None,
             ecn: false,
             reorder_window: Span::from_millis(1),
+            timed_every: None,
             shaper: None,
             observe: false,
             eyeq: None,

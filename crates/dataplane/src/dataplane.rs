@@ -20,6 +20,7 @@ mod fill;
 mod pace;
 mod plumbing;
 mod switch;
+mod timed;
 mod vcc;
 
 pub use devices::{Renamed, left_behind};
@@ -47,6 +48,7 @@ use pace::{choice, is_unavailable, open_shaper, shaper_config, shares};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use timed::Times;
 use weir_core::classes::Overbooked;
 use weir_core::host::Brake;
 use weir_units::{PairId, VmId};
@@ -62,6 +64,7 @@ pub struct Dataplane {
     shaper: Box<dyn Shaper + Send>,
     pairs: Pairs,
     places: Places,
+    times: Times,
     /// Classes bound in the kernel's map.
     bound: BTreeMap<PairId, ClassId>,
     /// Ports of this host, in the configuration's order, and the slots of their counters.
@@ -177,7 +180,9 @@ impl Dataplane {
 
         let endpoints = outside::directory_size(config);
         let queues = if kind == Kind::DepartureTime { intf::NODES } else { 1 };
-        let sizes = Sizes { pairs: config.table_size(), endpoints, nodes: intf::NODES, queues };
+        let hosts = if config.timed_every.is_some() { timed::ROWS } else { 1 };
+        let pairs = config.table_size();
+        let sizes = Sizes { pairs, endpoints, nodes: intf::NODES, queues, hosts };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         eyeq::load(&mut programs, config, sizes)?;
         same_ids(&programs, config)?;
@@ -192,7 +197,8 @@ impl Dataplane {
         shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut *shaper)?;
         programs.set(settings(config, shaper.kind(), uplink))?;
-        fill_endpoints(&programs, config)?;
+        let times = Times::of(&programs, config)?;
+        fill_endpoints(&programs, config, &times)?;
         drop_ports(&mut programs, &strangers)?;
         let slots =
             fill_ports(&mut programs, config, hooks, &*shaper, &BTreeSet::new(), &BTreeMap::new())?;
@@ -237,6 +243,7 @@ impl Dataplane {
             instance: instance.clone(),
             pairs: Pairs::default(),
             places,
+            times,
             shaper,
             programs,
             bound,

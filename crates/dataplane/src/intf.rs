@@ -100,7 +100,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 312 && size_of::<Told<Rx>>() == 648);
+const _: () = assert!(size_of::<Told<Tx>>() == 312 && size_of::<Told<Rx>>() == 656);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -125,7 +125,7 @@ shared!(
 );
 shared!(
     /// VM of an address.
-    Endpoint, 20, {
+    Endpoint, 24, {
         /// The VM.
         vm: u32,
         /// Its tenant.
@@ -134,6 +134,8 @@ shared!(
         flags: u32,
         /// Its hardware address with [`AT_MAC`]: six octets and two of padding.
         mac: [u8; 8],
+        /// Index of its host's [`Timed`].
+        host: u32,
     }
 );
 shared!(
@@ -151,7 +153,7 @@ shared!(
 );
 shared!(
     /// Endpoint that stands for the outside.
-    Outside, 28, {
+    Outside, 32, {
         /// The endpoint.
         endpoint: Endpoint,
         /// Index of its places; of an endpoint of this host only.
@@ -228,8 +230,8 @@ shared!(
         code_points: u64,
         /// The index of the uplink that HTB divides between VMs and host; 0: none.
         divided: u32,
-        /// Nothing.
-        unused: u32,
+        /// One packet to each host in so many microseconds carries its departure time; 0: none does.
+        timed_us: u32,
     }
 );
 shared!(
@@ -357,7 +359,7 @@ shared!(
 );
 shared!(
     /// A pair whose destination is here.
-    Rx, 640, {
+    Rx, 648, {
         /// Octets on the wire.
         octets: u64,
         /// The same in segments.
@@ -396,11 +398,24 @@ shared!(
         doubts: u32,
         /// The identification after the last of them.
         doubt: u32,
+        /// Segments of timed packets that may have overtaken numbered ones.
+        ahead: u32,
+        /// Holes that are no losses, because timed packets had these numbers.
+        owed: u32,
         /// By when its offer would have carried what arrived. Gather does not copy it, nor the
         /// field beside it.
         spared_due_ns: u64,
         /// What had arrived at the last marked packet.
         spared_octets: u64,
+    }
+);
+shared!(
+    /// Timed packets to and from another host.
+    Timed, 24, {
+        /// When the last one left, on the kernel's monotonic clock.
+        left_ns: u64,
+        /// The least delayed of each window that came: microseconds, shifted by 16, and its time. 0: none.
+        least: [u64; 2],
     }
 );
 shared!(
@@ -509,8 +524,9 @@ impl Rx {
         if self.missing == 0 || !is_over(self.aged_ns) {
             return 0;
         }
+        let owed = u64::from(self.owed);
         if is_over(self.gap_ns) {
-            return self.missing.into();
+            return u64::from(self.missing).saturating_sub(owed);
         }
         // The places of the ring from `expected` on hold the oldest segments; those from `aged` on
         // are too young.
@@ -520,7 +536,7 @@ impl Rx {
             let place = (self.expected + place) % WINDOW;
             self.word(place as usize / 64) >> (place % 64) & 1
         };
-        (0..old).map(is_hole).sum()
+        (0..old).map(is_hole).sum::<u64>().saturating_sub(owed)
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Sizes {
     pub nodes: u32,
     /// Nodes with queues and clocks: as many with departure times, else 1.
     pub queues: u32,
+    /// Rows of other hosts, where packets between hosts are timed; else 1.
+    pub hosts: u32,
 }
 
 /// Result of a packet in [`Programs::run`].
@@ -203,6 +205,7 @@ impl Programs {
                 "endpoints" | "outside" | "controls" => sizes.endpoints,
                 "levels" | "unleased" => sizes.nodes,
                 "queues" | "clocks" => sizes.queues,
+                "timed" => sizes.hosts,
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(Error::Load)?;
@@ -309,6 +312,16 @@ impl Programs {
     pub fn lease(&self) -> Result<CounterArray<u64>, Error> {
         CounterArray::map(&fd(&self.object, "lease")?, 1)
             .during(|| "mapping BPF map lease".to_owned())
+    }
+
+    /// Times of packets to and from other hosts, and the number of the window: mappings of their own.
+    pub fn timed(&self) -> Result<(CounterArray<intf::Timed>, CounterArray<u64>), Error> {
+        let rows = CounterArray::map(&fd(&self.object, "timed")?, self.entries("timed"));
+        let window = CounterArray::map(&fd(&self.object, "window")?, 1);
+        Ok((
+            rows.during(|| "mapping BPF map timed".to_owned())?,
+            window.during(|| "mapping BPF map window".to_owned())?,
+        ))
     }
 
     fn entries(&self, name: &str) -> u32 {

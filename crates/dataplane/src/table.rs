@@ -310,6 +310,11 @@ impl<V: Plain> CounterArray<V> {
         self.words(index)[word].store(value, Ordering::Relaxed);
     }
 
+    /// Takes one word of an entry that the kernel writes, and leaves zero.
+    pub(crate) fn swap(&self, index: usize, word: usize) -> u64 {
+        self.words(index)[word].swap(0, Ordering::Relaxed)
+    }
+
     /// Sets an entry to zero. Only before a port uses it.
     pub(crate) fn clear(&self, index: usize) {
         self.put(index, V::default());

@@ -67,6 +67,7 @@ mod shaper_rates;
 mod shapers;
 mod stray;
 mod tables;
+mod timed;
 mod tunnel;
 mod vcc_budget;
 mod vcc_guests;

@@ -52,7 +52,7 @@ fn pause(ms: u64) {
 
 impl Host {
     fn new() -> Self {
-        let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
+        let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1, hosts: 1 };
         let programs =
             Programs::load(sizes, None).expect("these tests load BPF programs: run them as root");
         let (default_class, max_pairs) = (DEFAULT, 16);

@@ -14,7 +14,7 @@ use weir_dataplane::shaper::Kind;
 use weir_dataplane::{
     Config, Counters, Dataplane, Direction, Endpoint, Error, Event, Mode, PairRate, Port,
 };
-use weir_units::{PairId, Rate, TenantId, VmId};
+use weir_units::{HostId, PairId, Rate, TenantId, VmId};
 
 /// From the VM that comes to that of host 2.
 const NEW: PairId = PairId::new(VmId(3), VmId(2));
@@ -92,6 +92,7 @@ fn with_guest(world: &World, mode: Mode) -> Config {
         address: VM3.into(),
         vm: VmId(3),
         tenant: TenantId(1),
+        host: HostId(1),
         mac: None,
     });
     config
@@ -299,6 +300,7 @@ fn a_change_that_is_refused_changes_nothing() {
             address: Ipv4Addr::from_bits(0x0a01_0000 + n).into(),
             vm: VmId(10 + n),
             tenant: TenantId(1),
+            host: HostId(2),
             mac: None,
         }));
         let cases = [
@@ -421,8 +423,7 @@ fn who_left_while_no_agent_ran_keeps_no_class() {
         let config = |config: Config| Config { shaper: Some(shaper), ..config };
         let mut large = config(world.config(1, mode));
         let gone = PairId::new(VmId(1), VmId(3));
-        let endpoint =
-            Endpoint { address: VM3.into(), vm: gone.dst, tenant: TenantId(1), mac: None };
+        let endpoint = Endpoint { address: VM3.into(), vm: gone.dst, ..large.endpoints[0] };
         large.endpoints.push(endpoint);
         let mut host = open(&world, large);
         host.set(&[level(PAIR, 10, 50), level(gone, 80, 90)]).unwrap();

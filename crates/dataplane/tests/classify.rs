@@ -48,7 +48,7 @@ struct Host(Programs);
 impl Host {
     fn with_port(flags: u32) -> Self {
         let programs =
-            Programs::load(Sizes { pairs: 64, endpoints: 64, nodes: 1, queues: 1 }, None)
+            Programs::load(Sizes { pairs: 64, endpoints: 64, nodes: 1, queues: 1, hosts: 1 }, None)
                 .expect("these tests load BPF programs: run them as root");
         let host = Self(programs);
         host.port(intf::Port {
@@ -492,9 +492,11 @@ fn crowd(n: u32) -> Ipv6Addr {
 #[test]
 fn a_vm_that_talks_to_ten_thousand_leaves_its_neighbours_their_places() {
     const CROWD: u32 = 10_000;
-    let mut programs =
-        Programs::load(Sizes { pairs: 1024, endpoints: 16_384, nodes: 1, queues: 1 }, None)
-            .unwrap();
+    let mut programs = Programs::load(
+        Sizes { pairs: 1024, endpoints: 16_384, nodes: 1, queues: 1, hosts: 1 },
+        None,
+    )
+    .unwrap();
     for n in 0..CROWD {
         let tenant = if n % 2 == 0 { GOLD } else { BULK };
         let endpoint =

@@ -60,9 +60,11 @@ fn full() -> Vec<u8> {
 
 impl Host {
     fn new() -> Self {
-        let programs =
-            Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: NODES }, None)
-                .expect("these tests load BPF programs: run them as root");
+        let programs = Programs::load(
+            Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: NODES, hosts: 1 },
+            None,
+        )
+        .expect("these tests load BPF programs: run them as root");
         for (address, vm, flags) in [(MINE, 1, intf::LOCAL), (PEER, 2, 0)] {
             let address: IpAddr = address.parse().unwrap();
             programs
@@ -320,7 +322,8 @@ fn what_is_not_ours_departs_as_it_is_and_what_lost_its_class_finds_it_again() {
 #[test]
 fn without_levels_nothing_is_delayed() {
     let programs =
-        Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1 }, None).unwrap();
+        Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1, hosts: 1 }, None)
+            .unwrap();
     let octets = full();
     let frame = Frame { octets: &octets, priority: class(ONE), ..Frame::default() };
     let ran = programs.run(Program::Stamp, &frame).unwrap();
@@ -431,7 +434,7 @@ const LOOPBACK: u32 = 1;
 #[test]
 fn where_htb_divides_the_uplink_each_packet_has_the_class_of_its_sender() {
     use intf::{UPLINK_HOST, UPLINK_URGENT, UPLINK_VMS};
-    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
+    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1, hosts: 1 };
     let programs = Programs::load(sizes, None).unwrap();
     let endpoint = intf::Endpoint { vm: 1, tenant: 1, flags: intf::LOCAL, ..Default::default() };
     programs.endpoints.put(MINE.parse::<IpAddr>().unwrap().into(), endpoint).unwrap();

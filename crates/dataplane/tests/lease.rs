@@ -19,7 +19,7 @@ const AHEAD: usize = 13;
 /// A host with VM 1 on the loopback and VM 2 elsewhere. Their pair has a class with a floor of SLOW
 /// and the ceiling of a fast line.
 fn host(flags: u32) -> Programs {
-    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
+    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1, hosts: 1 };
     let programs =
         Programs::load(sizes, None).expect("these tests load BPF programs: run them as root");
     let port = intf::Port { vm: 1, tenant: 1, max_pairs: 16, flags, ..intf::Port::default() };

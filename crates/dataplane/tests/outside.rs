@@ -11,7 +11,7 @@ use weir_dataplane::attach::{self, Interface};
 use weir_dataplane::{
     Config, Counters, Dataplane, Direction, Endpoint, Mode, Outside, PairRate, Port,
 };
-use weir_units::{PairId, Rate, TenantId, VmId};
+use weir_units::{HostId, PairId, Rate, TenantId, VmId};
 
 /// Two tenants' endpoints for all that is outside: VM 2 plays it, and no directory lists its
 /// address.
@@ -34,7 +34,13 @@ fn config(world: &World, n: u32) -> Config {
     config.endpoints.retain(|e| e.vm == VmId(1));
     // On a host that is not here.
     let address = Ipv4Addr::new(10, 7, 7, 7).into();
-    config.endpoints.push(Endpoint { address, vm: ELSEWHERE, tenant: TENANT2, mac: None });
+    config.endpoints.push(Endpoint {
+        address,
+        vm: ELSEWHERE,
+        tenant: TENANT2,
+        host: HostId(2),
+        mac: None,
+    });
     let outside = |vm, tenant| {
         let address = Ipv4Addr::UNSPECIFIED.into();
         Outside { address, length: 0, vm, tenant }
@@ -120,7 +126,13 @@ fn what_an_agent_forgets_gives_its_places_back() {
     let address = |n: u32| Ipv4Addr::new(10, 0, 0, n as u8);
     for n in 20..30 {
         let address = address(n).into();
-        config.endpoints.push(Endpoint { address, vm: VmId(n), tenant: TENANT1, mac: None });
+        config.endpoints.push(Endpoint {
+            address,
+            vm: VmId(n),
+            tenant: TENANT1,
+            host: HostId(2),
+            mac: None,
+        });
         world.ip("vm1", &format!("neigh add {address} lladdr 02:00:00:00:00:{n} dev eth0"));
     }
     let mut host = open(&world, 1, config);

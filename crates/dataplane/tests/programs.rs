@@ -41,8 +41,9 @@ struct Host(Programs);
 
 impl Host {
     fn new(pairs: u32) -> Self {
-        let programs = Programs::load(Sizes { pairs, endpoints: 64, nodes: 1, queues: 1 }, None)
-            .expect("these tests load BPF programs: run them as root");
+        let programs =
+            Programs::load(Sizes { pairs, endpoints: 64, nodes: 1, queues: 1, hosts: 1 }, None)
+                .expect("these tests load BPF programs: run them as root");
         let port = intf::Port {
             vm: 1,
             tenant: 1,
@@ -443,7 +444,7 @@ fn a_frame_to_another_hardware_address_than_its_packets_is_dropped_and_counted()
         mac
     };
     let bind = |host: &Host, mac| {
-        let endpoint = intf::Endpoint { vm: 2, tenant: 1, flags: intf::AT_MAC, mac };
+        let endpoint = intf::Endpoint { vm: 2, tenant: 1, flags: intf::AT_MAC, mac, host: 0 };
         let peer: IpAddr = PEER.parse().unwrap();
         host.0.endpoints.put(peer.into(), endpoint).unwrap();
     };

@@ -26,7 +26,7 @@ const MOMENT: Duration = Duration::from_millis(260);
 
 /// A host with VM 1 on the loopback; VMs 2 and 3 elsewhere. No agent gives a pair a class.
 fn host(stray_bps: u32, max_pairs: u32) -> Programs {
-    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
+    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1, hosts: 1 };
     let programs =
         Programs::load(sizes, None).expect("these tests load BPF programs: run them as root");
     let port = intf::Port {

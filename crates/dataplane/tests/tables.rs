@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 type Directory = Table<Address, Endpoint>;
 
 fn programs() -> Programs {
-    Programs::load(Sizes { pairs: 64, endpoints: 1024, nodes: 1, queues: 1 }, None)
+    Programs::load(Sizes { pairs: 64, endpoints: 1024, nodes: 1, queues: 1, hosts: 1 }, None)
         .expect("these tests load BPF programs: run them as root")
 }
 
@@ -110,7 +110,7 @@ fn pairs(programs: &Programs, number: u32) {
 
 #[test]
 fn many_pairs_that_are_gathered_in_one_call_are_what_a_look_up_of_each_would_say() {
-    let sizes = Sizes { pairs: 4096, endpoints: 64, nodes: 1, queues: 1 };
+    let sizes = Sizes { pairs: 4096, endpoints: 64, nodes: 1, queues: 1, hosts: 1 };
     let mut programs = Programs::load(sizes, None).expect("run it as root");
     // More than one run can be asked for.
     pairs(&programs, 1500);

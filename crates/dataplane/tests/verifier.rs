@@ -31,7 +31,7 @@ fn verified() -> BTreeMap<String, u32> {
 
 #[test]
 fn no_program_takes_more_than_half_of_what_the_verifier_allows() {
-    let sizes = programs::Sizes { pairs: 16, endpoints: 16, nodes: 1, queues: 1 };
+    let sizes = programs::Sizes { pairs: 16, endpoints: 16, nodes: 1, queues: 1, hosts: 1 };
     let _datapath = programs::Programs::load(sizes, None)
         .expect("this test loads BPF programs: run it as root");
     let sizes = eyeq::Sizes { pairs: 16, endpoints: 16, hosts: 4 };

@@ -21,7 +21,7 @@ struct Maps {
 
 impl Maps {
     fn new() -> Self {
-        let sizes = Sizes { pairs: 16, endpoints: 16, nodes: NODES, queues: 1 };
+        let sizes = Sizes { pairs: 16, endpoints: 16, nodes: NODES, queues: 1, hosts: 1 };
         let programs = Programs::load(sizes, None).unwrap();
         Self { levels: programs.levels().unwrap(), programs }
     }

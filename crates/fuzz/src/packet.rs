@@ -34,8 +34,9 @@ thread_local! {
 
 /// A host with VM 1 behind the loopback, and VM 2 of the same tenant elsewhere.
 fn load() -> Programs {
-    let programs = Programs::load(Sizes { pairs: 64, endpoints: 64, nodes: 1, queues: 1 }, None)
-        .expect("these programs are loaded by root");
+    let programs =
+        Programs::load(Sizes { pairs: 64, endpoints: 64, nodes: 1, queues: 1, hosts: 1 }, None)
+            .expect("these programs are loaded by root");
     let port = intf::Port {
         vm: 1,
         tenant: 1,

@@ -7,8 +7,8 @@ use weir_core::message::{Backlog, Congestion, Echo, LevelWord, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 use weir_wire::{
-    FIRST, Header, Heard, Incarnation, KeyId, MAX_RATE, MAX_RECORDS, SECOND, VERSION, encode, parse,
-    sayable,
+    FIRST, Header, Heard, Incarnation, KeyId, MAX_RATE, MAX_RECORDS, SECOND, VERSION, encode,
+    parse, sayable,
 };
 
 fn pairs() -> impl Strategy<Value = PairId> {

@@ -308,6 +308,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         attach: None,
         ecn: setup.needs_marks(),
         reorder_window: setup.reorder_window(),
+        timed_every: setup.host.law.timed_every(),
         eyeq: super::eyeq::of(setup),
         // These change packets.
         translations: unless(setup, super::translation::of(setup, gone)),

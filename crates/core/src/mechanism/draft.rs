@@ -167,8 +167,8 @@ impl Draft {
                 Law::ElasticSwitch(Box::new(law.as_ref().clone().with_paths(paths)))
             }
             Self::Level(_) if !can.timed => {
-                return Err("level needs departure times in packets, which this agent's data plane does not \
-                            write yet; choose `elasticswitch`, or play `level` in the simulator"
+                return Err("level needs departure times in packets, which this data plane does not write; choose \
+                            `elasticswitch`"
                     .into());
             }
             Self::Level(draft) => Law::Level(Box::new(draft.on(line, round_trip)?)),

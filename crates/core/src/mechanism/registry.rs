@@ -148,7 +148,7 @@ pub const ALL: &[Row] = &[
     Row {
         name: "level",
         title: "Level",
-        about: "receivers tell hosts by which multiple of their floors to send; simulator only",
+        about: "receivers tell hosts by which multiple of their floors to send; an experiment",
         presets: &[],
         usual: "paper",
         agents: "paper",

@@ -50,7 +50,7 @@ fn sizes() -> (u32, u32) {
 
 fn sending(pairs: u32) -> Result<Programs> {
     let (most, endpoints) = sizes();
-    let sizes = Sizes { pairs: most, endpoints, nodes: intf::NODES, queues: 1 };
+    let sizes = Sizes { pairs: most, endpoints, nodes: intf::NODES, queues: 1, hosts: 1 };
     let programs = Programs::load(sizes, None)?;
     let port = intf::Port { tenant: 1, max_pairs: most, ..intf::Port::default() };
     programs.ports.put(LOOPBACK, port)?;

@@ -199,6 +199,7 @@ impl Dataplane {
             ("attach", now.attach == config.attach),
             ("ecn", now.ecn == config.ecn),
             ("reorder_window", now.reorder_window == config.reorder_window),
+            ("timed_every", now.timed_every == config.timed_every),
             ("shaper", now.shaper == config.shaper),
             ("code_points", now.code_points == config.code_points),
             ("flows_per_vm", now.flows_per_vm == config.flows_per_vm),
@@ -324,7 +325,8 @@ impl Dataplane {
             self.programs.endpoints.delete(endpoint.address.into())?;
         }
         outside::remove_left(&self.programs, before, &self.config)?;
-        fill_endpoints(&self.programs, &self.config)?;
+        self.times.learn(&self.config);
+        fill_endpoints(&self.programs, &self.config, &self.times)?;
         outside::close_to_vms(&self.programs, &self.config)
     }
 

@@ -18,7 +18,8 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_units::{Bytes, PairId, VmId};
+use weir_core::host::Timed;
+use weir_units::{Bytes, HostId, PairId, VmId};
 
 impl Dataplane {
     /// Reads all counters with two calls into the kernel, for any number of pairs. `out` is
@@ -45,6 +46,11 @@ impl Dataplane {
     pub fn read_receiving(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         let reading = self.programs.rx.due(now_ns);
         self.read_rx(reading, now_ns, out)
+    }
+
+    /// The least delayed timed packet from each other host since the last call, without a call into the kernel.
+    pub fn read_times(&self, out: &mut Vec<(HostId, Timed)>) {
+        self.times.take(out);
     }
 
     /// Only a complete reading shows how many places are taken.

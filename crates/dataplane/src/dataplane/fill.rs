@@ -2,6 +2,7 @@
 //!
 //! Not here  The tables themselves: see `programs`. Attaching: see `attach`.
 
+use super::timed::Times;
 use super::{eyeq, vcc};
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{Config, Port};
@@ -16,7 +17,7 @@ use crate::tags::GuestDscp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use weir_core::host::Brake;
-use weir_units::VmId;
+use weir_units::{Span, VmId};
 
 /// No moment is longer, so that the programs' arithmetic has room: the uplink's 10 ms at 800 Gb/s.
 const MOST_AHEAD: u32 = 1_000_000_000;
@@ -31,11 +32,20 @@ pub(super) fn settings(config: &Config, kind: Kind, uplink: &Interface) -> intf:
         overhead: config.tunnels.overhead,
         code_points: config.code_points.bits(),
         divided: if is_divided { uplink.index } else { 0 },
-        unused: 0,
+        timed_us: config.timed_every.map_or(0, timed_us),
     }
 }
 
-pub(super) fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(), Error> {
+/// At least a microsecond, and no more than fits.
+fn timed_us(every: Span) -> u32 {
+    u32::try_from(every.as_nanos() / 1000).unwrap_or(u32::MAX).max(1)
+}
+
+pub(super) fn fill_endpoints(
+    programs: &Programs,
+    config: &Config,
+    times: &Times,
+) -> Result<(), Error> {
     for endpoint in &config.endpoints {
         let port = config.ports.iter().find(|p| p.vm == endpoint.vm);
         let value = intf::Endpoint {
@@ -43,6 +53,7 @@ pub(super) fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(),
             tenant: endpoint.tenant.0,
             flags: port.map_or(0, endpoint_flags) | endpoint.mac.map_or(0, |_| intf::AT_MAC),
             mac: mac_octets(endpoint.mac),
+            host: times.row(endpoint.host),
         };
         programs.endpoints.put(endpoint.address.into(), value)?;
     }

@@ -42,7 +42,7 @@ impl Tried {
     /// Tries everything. Call it in a namespace of its own.
     pub(super) fn here() -> Result<Self, nl::Error> {
         attach::quiet();
-        let sizes = Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1 };
+        let sizes = Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1, hosts: 1 };
         let programs = Programs::load(sizes, None).map(drop).map_err(|e| e.to_string());
         let mut socket = Socket::open()?;
         let tcx = attach::has_tcx(&Interface { name: "lo".into(), index: 1 });

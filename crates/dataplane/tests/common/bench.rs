@@ -24,7 +24,7 @@ pub(crate) struct Bench(pub(crate) Programs);
 impl Bench {
     pub(crate) fn new(flags: u32, reorder_ns: u64) -> Self {
         let programs =
-            Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1 }, None)
+            Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1, hosts: 1 }, None)
                 .expect("these tests load BPF programs: run them as root");
         let port = intf::Port { vm: 1, tenant: 1, max_pairs: 16, ..intf::Port::default() };
         programs.ports.put(1, port).unwrap();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{CodePoints, Config, Endpoint, Mode, Port};
-use weir_units::{PairId, Rate, Span, TenantId, VmId};
+use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
 /// The uplink's rate in all tests: above everything that is limited.
 pub(crate) const UPLINK: Rate = Rate::from_mbps(200);
@@ -186,6 +186,7 @@ impl World {
             address: address.into(),
             vm: VmId(vm),
             tenant: TenantId(1),
+            host: HostId(vm),
             mac: None,
         };
         Config {
@@ -216,6 +217,7 @@ impl World {
             attach: Some(mode),
             ecn: false,
             reorder_window: Span::from_millis(1),
+            timed_every: None,
             shaper: Some(Kind::Htb),
             observe: false,
             eyeq: None,
