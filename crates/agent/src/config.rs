@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use weir_core::eyeq::EyeQ;
 use weir_core::host::{Capabilities, Hose, Location, Policy};
-use weir_model::agent::{AgentConfig, Directory, Mode, ShaperChoice};
+use weir_model::agent::{AGENTS_CAN, AgentConfig, Directory, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
 use weir_rpc::kept::Kept;
 use weir_units::{HostId, Rate, SortedMap, Span, TenantId, VmId};
@@ -266,7 +266,7 @@ impl Setup {
         };
         // `auto` means HTB with EyeQ: its shares of an uplink are worth more than a millisecond.
         let limiter = file.shaper == ShaperChoice::DepartureTime;
-        let can = Capabilities { meters: true, limiter, timed: true, ..Capabilities::default() };
+        let can = Capabilities { limiter, ..AGENTS_CAN };
         let law = file.mechanism.on_host(line, can, &|name| names.id(name));
         let (law, fastest_line) = law.map_err(in_mechanism)?;
         let can = law.leaves(can);

@@ -7,15 +7,10 @@
 use crate::args::quoted;
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
-use weir_core::host::Capabilities;
 use weir_core::mechanism::Draft;
-use weir_model::agent::MechanismConfig;
+use weir_model::agent::{AGENTS_CAN, MechanismConfig};
 use weir_model::scenario::{Mechanism, Scenario};
 use weir_model::text;
-
-/// What the data plane of an agent in the lab can do.
-const HTB: Capabilities =
-    Capabilities { meters: true, limiter: false, paths: 1, timed: false, colours: false };
 
 /// A constant that the user set, as it was typed and as agents read it.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +76,7 @@ impl Constants {
                 let config = self.config(point, mechanism);
                 let links = &point.topology.links;
                 for link in links.iter().filter(|link| link.a.min(link.b) < hosts) {
-                    config.on_host(link.rate, HTB, &|_| None).map_err(|error| {
+                    config.on_host(link.rate, AGENTS_CAN, &|_| None).map_err(|error| {
                         anyhow!("{} at {}: {error}", mechanism.label, link.name)
                     })?;
                 }
@@ -192,8 +187,9 @@ mod tests {
         on_hosts(&constants(&[])).expect("sound");
         let error = on_hosts(&constants(&[("alpha", "1.5")])).expect_err("a wild one");
         assert!(format!("{error:#}").contains("alpha = 1.5 oscillates"), "{error:#}");
-        let error = on_hosts(&constants(&[("backend", "kernel")])).expect_err("they have HTB");
-        assert!(format!("{error:#}").contains("the agent sets HTB's classes"), "{error:#}");
+        let error =
+            on_hosts(&constants(&[("backend", "kernel")])).expect_err("they have AGENTS_CAN");
+        assert!(format!("{error:#}").contains("the agent sets AGENTS_CAN's classes"), "{error:#}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod mechanism;
 mod queue;
 
 pub use budget::{Ports, WindowBudget, WindowClass};
+pub use mechanism::AGENTS_CAN;
 pub use queue::{GuestDscp, TenantConfig};
 
 use crate::net::{Mac, Prefix};

@@ -253,6 +253,7 @@ pub(super) fn shaper_config(config: &Config) -> ShaperConfig {
         overhead: config.tunnels.overhead,
         host_floor: config.host_floor,
         sends_by_bursts: probe::htb_sends_by_bursts(&probe::Roots::default()),
+        is_paced: config.timed_every.is_some(),
         ..ShaperConfig::new(&config.instance, config.uplink_rate)
     }
 }

@@ -25,7 +25,7 @@ use crate::intf::{UPLINK_HOST, UPLINK_URGENT, UPLINK_VMS};
 use crate::nl::htb::{self, Class, ClassEntry, octets_per_second, ticks};
 use crate::nl::{Batch, Device, Handle, Socket, Verb, tc};
 use std::collections::BTreeMap;
-use weir_core::classes::{MIN_RATE, Pace, QUEUE_WAIT, burst};
+use weir_core::classes::{MIN_RATE, QUEUE_WAIT, burst};
 use weir_units::{Bytes, Rate};
 
 /// The parent of all, below the root.
@@ -74,7 +74,7 @@ const fn queue_handle(class: u32) -> u32 {
 
 /// The classes for this configuration.
 fn nodes(config: &ShaperConfig) -> [Node; 4] {
-    let pace = if config.sends_by_bursts { Pace::HalfBurst } else { Pace::Burst };
+    let pace = config.pace();
     let (line, own, urgent) = (config.uplink, config.host_floor, config.urgent_rate());
     let vms = config.beside_host().uplink;
     let largest = vms.max(own).as_bps().max(1);

@@ -3,7 +3,7 @@
 
 use super::{PairRate, ShaperConfig, VmShare};
 use crate::nl::htb::{Class, octets_per_second, ticks};
-use weir_core::classes::{self, FRAME, Pace, Share, Uplink};
+use weir_core::classes::{self, FRAME, Share, Uplink};
 use weir_units::{Bytes, Rate, Span};
 
 /// Upper bound on a departure time, from the moment at which the packet comes: about as long as
@@ -36,7 +36,7 @@ impl Levels {
         // does not count.
         let inner = FRAME.saturating_sub(config.overhead.into()).max(1);
         let rate = config.uplink.mul_ratio(inner, FRAME);
-        let pace = if config.sends_by_bursts { Pace::HalfBurst } else { Pace::Burst };
+        let pace = config.pace();
         let uplink = Uplink { rate, default_rate, default_ceiling, control_rate, host_floor, pace };
         let vms: Vec<Share> = vms.iter().map(VmShare::share).collect();
         let overhead = u16::try_from(config.overhead).unwrap_or(u16::MAX);

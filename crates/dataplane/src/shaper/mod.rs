@@ -40,7 +40,7 @@ pub use weir_core::classes::{
 };
 
 use std::collections::BTreeSet;
-use weir_core::classes::{QUEUE, Uplink};
+use weir_core::classes::{Pace, QUEUE, Uplink};
 use weir_units::{Bytes, PairId, Rate, Span, VmId};
 
 /// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
@@ -216,9 +216,22 @@ pub struct ShaperConfig {
     /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)). Half the burst has the same
     /// effect then.
     pub sends_by_bursts: bool,
+    /// Classes run ahead by two packets only: what is measured within a millisecond bears no bursts of one.
+    pub is_paced: bool,
     /// With departure times: how far ahead a pair's packet may be scheduled; further if fewer than
     /// [`shortest_queue`] would wait otherwise. At most [`LONGEST_WAIT`].
     pub departs_within: Span,
+}
+
+impl ShaperConfig {
+    /// How far its classes run ahead.
+    pub(crate) const fn pace(&self) -> Pace {
+        match (self.is_paced, self.sends_by_bursts) {
+            (true, _) => Pace::Packets,
+            (false, true) => Pace::HalfBurst,
+            (false, false) => Pace::Burst,
+        }
+    }
 }
 
 /// The most pairs a shaper takes: creating classes is O(n) each in the kernel.
@@ -242,6 +255,7 @@ impl ShaperConfig {
             host_floor: Rate::ZERO,
             overhead: 0,
             sends_by_bursts: false,
+            is_paced: false,
             departs_within: QUEUE_WAIT,
         }
     }

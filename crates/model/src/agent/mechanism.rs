@@ -20,6 +20,10 @@ use weir_units::{Bytes, PairId, Rate, Span, VmId};
 /// that are short, and hosts that are busy.
 const ROUND_TRIP: Span = Span::from_millis(1);
 
+/// What an agent's data plane can do with HTB.
+pub const AGENTS_CAN: Capabilities =
+    Capabilities { meters: true, limiter: false, paths: 1, timed: true, colours: false };
+
 /// A value of the table `set`.
 struct Set<'a>(&'a toml::Value);
 
@@ -124,9 +128,7 @@ mod tests {
     use weir_core::eyeq::{EyeQ, Tuned};
     use weir_core::mechanism::constants::Value;
 
-    const AGENT: Capabilities =
-        Capabilities { meters: true, limiter: false, paths: 1, timed: false, colours: false };
-    const KERNEL: Capabilities = Capabilities { limiter: true, ..AGENT };
+    const KERNEL: Capabilities = Capabilities { limiter: true, ..AGENTS_CAN };
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {
         let set: BTreeMap<_, _> = set.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();
@@ -200,16 +202,16 @@ mod tests {
 
     #[test]
     fn on_a_host_periods_follow_the_agent_and_its_uplink() {
-        let period = |mbps| on(AGENT, mbps, &[]).expect("sound").0.period;
+        let period = |mbps| on(AGENTS_CAN, mbps, &[]).expect("sound").0.period;
         let micros = |mbps| (period(mbps).as_nanos() + 500) / 1000;
         assert_eq!([200, 1_000, 10_000].map(micros), [10_000, 2_000, 1_000]);
         let set = [("round_trip", text("300us")), ("fastest_line", text("40Gbit"))];
-        let (got, fastest) = on(AGENT, 10_000, &set).expect("sound");
+        let (got, fastest) = on(AGENTS_CAN, 10_000, &set).expect("sound");
         assert_eq!(fastest, Rate::from_mbps(40_000));
         assert_eq!(got.loop_delay.round_trip, Span::from_micros(300));
         assert_eq!(got.loop_delay.actuation, Span::from_millis(1));
         let other = config("elasticswitch", "paper", &[("round_trip", text("300us"))]);
-        let other = other.on_host(Rate::from_mbps(200), AGENT, &|_| None);
+        let other = other.on_host(Rate::from_mbps(200), AGENTS_CAN, &|_| None);
         assert!(other.expect_err("another's").starts_with("set.round_trip: there is no such"));
     }
 
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn what_cannot_work_on_a_host_is_refused_with_the_reason() {
         let refused = |key: &str, value: toml::Value| {
-            on(AGENT, 10_000, &[(key, value)]).expect_err("refused")
+            on(AGENTS_CAN, 10_000, &[(key, value)]).expect_err("refused")
         };
         assert!(refused("backend", text("kernel")).starts_with("set.backend: the agent sets"));
         assert!(refused("counts_losses", text("yes")).starts_with("set.counts_losses: "));
