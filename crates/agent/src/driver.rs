@@ -49,6 +49,8 @@ use weir_wire::{Incarnation, Opened, Session};
 
 /// More datagrams than this wait for the next turn of the loop: rates come first.
 const DATAGRAMS_PER_TURN: usize = 256;
+/// After messages others wait for so long: the peers of a busy host would wake it thousands of times a second.
+const DEAF: Span = Span::from_micros(500);
 /// Pairs that the data plane and the machine hold at most.
 const MAX_PAIRS: u32 = 4096;
 /// Readings in a row that may fail before the agent ends.
@@ -133,6 +135,8 @@ struct Driver {
     /// Set by SIGHUP: all files are to be read again.
     hang_up: Arc<AtomicBool>,
     socket: UdpSocket,
+    /// When messages were last taken.
+    heard: Time,
     peers: BTreeMap<HostId, SocketAddr>,
     server: Server,
     guardian: Child,
@@ -229,6 +233,7 @@ impl Driver {
             link,
             hang_up,
             socket,
+            heard: now,
             peers,
             server,
             guardian,
@@ -335,6 +340,9 @@ impl Driver {
         let next = self.host.next_deadline().map(|(at, _)| at);
         let next = next.into_iter().chain(self.next_count()).chain(self.notifier.due());
         let next = next.chain(self.next_report());
+        let hears_at = self.heard + DEAF;
+        let is_deaf = now() < hears_at;
+        let next = next.chain(is_deaf.then_some(hears_at));
         let until = next.min().expect("there is a heartbeat");
         let nanos = until.since(now()).as_nanos();
         let timeout = Timespec {
@@ -343,9 +351,11 @@ impl Driver {
         };
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.dataplane.event_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.server.bell(), PollFlags::IN),
         ];
+        if !is_deaf {
+            fds.push(PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN));
+        }
         let link =
             self.link.as_ref().map(|link| PollFd::from_borrowed_fd(link.bell(), PollFlags::IN));
         fds.extend(link);
@@ -354,7 +364,8 @@ impl Driver {
             Err(e) => return Err(e).context("poll"),
         }
         let ready = |i: usize| !fds[i].revents().is_empty();
-        Ok((ready(0), ready(1), ready(2)))
+        let messages = if is_deaf { now() >= hears_at } else { ready(2) };
+        Ok((ready(0), messages, ready(1)))
     }
 
     fn take_events(&mut self, now: Time) {
@@ -372,6 +383,7 @@ impl Driver {
         let mut octets = [0; 2048];
         for _ in 0..DATAGRAMS_PER_TURN {
             let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
+            self.heard = now;
             match self.session.open(&octets[..len]) {
                 // The epoch is a controller's: messages are obeyed whatever it is.
                 Ok(Opened::Believed { from, messages, greet, epoch: _ }) => {
