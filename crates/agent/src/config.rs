@@ -1,5 +1,6 @@
 //! From `agent.toml` and the directory to what the machines need; errors name file, line and field.
 
+use crate::handed::{self, Handed};
 use crate::hoses::{self, Hoses};
 use crate::mistake::{Mistake, Sources, sound};
 use crate::names;
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use weir_core::eyeq::EyeQ;
 use weir_core::host::{Capabilities, Hose, Location, Policy};
-use weir_model::agent::{AGENTS_CAN, AgentConfig, Directory, Mode, ShaperChoice};
+use weir_model::agent::{AGENTS_CAN, AgentConfig, Directory, Mode, ShaperChoice, VmConfig};
 use weir_model::whereabouts::line_in_toml;
 use weir_rpc::kept::Kept;
 use weir_units::{HostId, Rate, SortedMap, Span, TenantId, VmId};
@@ -18,6 +19,9 @@ use weir_units::{HostId, Rate, SortedMap, Span, TenantId, VmId};
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) file: AgentConfig,
+    /// The VMs of `file` without what was handed over.
+    own: Vec<VmConfig>,
+    pub(crate) handed: Handed,
     pub(crate) directory: Directory,
     pub(crate) names: Names,
     pub(crate) tenants: BTreeMap<VmId, TenantId>,
@@ -107,6 +111,18 @@ impl Setup {
         Self::of_kept(file, (path, &text), kept, Some(former))
     }
 
+    /// What is in force, with what is handed over now.
+    ///
+    /// # Errors
+    ///
+    /// As a reload.
+    pub(crate) fn with_handed(&self, path: &Path) -> Result<Self> {
+        let file = AgentConfig { vms: self.own.clone(), ..self.file.clone() };
+        let (yaml, handed) = (file.directory.clone(), Handed::read(&handed_folder(&file))?);
+        let sources = Sources { config: (path, ""), directory: (&yaml, "") };
+        Self::of_parts(file, self.directory.clone(), handed, sources, Some(self))
+    }
+
     /// Whether what a VM sends is to wait for all others: under EyeQ a VM without a floor has no
     /// other class (§3.5).
     pub(crate) fn is_best_effort(&self, vm: VmId) -> bool {
@@ -131,7 +147,8 @@ impl Setup {
             format!("{directory}: the directory that {file}:{line} names cannot be read")
         })?;
         let yaml = names::text_of(&file.directory, yaml)?;
-        Self::of_texts(file, (path, &text), &yaml, former)
+        let handed = Handed::read(&handed_folder(&file))?;
+        Self::of_texts(file, (path, &text), &yaml, handed, former)
     }
 
     /// What the controller said, beside what `agent.toml` says: the same as if both had been read from
@@ -160,8 +177,9 @@ impl Setup {
             file.key_file = home.keys();
             file.directory = home.path().join("state.json");
         }
-        let path = file.directory.clone();
-        Self::of_parts(file, directory, Sources { config, directory: (&path, "") }, former)
+        let (path, handed) = (file.directory.clone(), Handed::read(&handed_folder(&file))?);
+        let sources = Sources { config, directory: (&path, "") };
+        Self::of_parts(file, directory, handed, sources, former)
     }
 
     /// The same from texts, for what needs no file.
@@ -170,25 +188,28 @@ impl Setup {
         let file = parsed(path, config)?;
         let sources = Sources { config: (path, config), directory: (path, "") };
         names::check(&file).map_err(|mistake| sources.tell(&mistake))?;
-        Self::of_texts(file, (path, config), directory, None)
+        Self::of_texts(file, (path, config), directory, Handed::default(), None)
     }
 
     fn of_texts(
         file: AgentConfig,
         config: (&Path, &str),
         yaml: &str,
+        handed: Handed,
         former: Option<&Self>,
     ) -> Result<Self> {
         let directory = weir_model::agent::parse_directory(yaml)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("{}", file.directory.display()))?;
         let path = file.directory.clone();
-        Self::of_parts(file, directory, Sources { config, directory: (&path, yaml) }, former)
+        let sources = Sources { config, directory: (&path, yaml) };
+        Self::of_parts(file, directory, handed, sources, former)
     }
 
     fn of_parts(
         file: AgentConfig,
         directory: Directory,
+        handed: Handed,
         sources: Sources<'_>,
         former: Option<&Self>,
     ) -> Result<Self> {
@@ -201,9 +222,10 @@ impl Setup {
         };
         // First what cannot change: a mechanism that was meant is no mistake of the directory.
         let fixed = former.map_or(Ok(()), |former| crate::reload::check_file(&former.file, &file));
+        let whole = |file| Self::resolve(file, directory.clone(), former).and_then(soundly);
         fixed
-            .and_then(|()| Self::resolve(file, directory, former))
-            .and_then(soundly)
+            .and_then(|()| handed.resolve(&file, whole))
+            .map(|(setup, handed)| Self { own: file.vms, handed, ..setup })
             .map_err(|mistake| sources.tell(&mistake))
     }
 
@@ -276,11 +298,17 @@ impl Setup {
         host.further = hoses::further(&file, &directory, names.hoses())?;
         host.windows = crate::driver::sound_budgets(&file, &names);
         crate::queues::tag(&mut host, &file, &tenant_ids, former)?;
-        let setup = Self { file, directory, names, tenants, hosts, host };
+        let (own, handed) = (Vec::new(), Handed::default());
+        let setup = Self { file, own, handed, directory, names, tenants, hosts, host };
         setup.check_metering()?;
         let checked = setup.host.law.check(&setup.host);
         checked.map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))?;
         Ok(setup)
+    }
+
+    /// The folder in which this agent's VMs are handed over.
+    pub(crate) fn handed_folder(&self) -> std::path::PathBuf {
+        handed_folder(&self.file)
     }
 
     /// How this host's key file is read.
@@ -343,6 +371,11 @@ impl Setup {
     pub(crate) fn default_rate(&self) -> Rate {
         self.host.law.default_rate()
     }
+}
+
+/// Where this agent's VMs are handed over.
+fn handed_folder(file: &AgentConfig) -> std::path::PathBuf {
+    handed::folder(&file.run_dir, &file.instance)
 }
 
 /// Two of one number: one of them may have it by its place in the list.

@@ -6,6 +6,7 @@ mod budget;
 mod events;
 mod external;
 mod eyeq;
+mod handed;
 mod journal;
 mod orders;
 mod plumbing;
@@ -19,6 +20,7 @@ pub(crate) use budget::sound_ones as sound_budgets;
 
 use crate::config::Setup;
 use crate::follow::Link;
+use crate::handed::Stamps;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
@@ -116,6 +118,8 @@ struct Driver {
     /// VMs of this host whose port is not there.
     gone: BTreeSet<VmId>,
     reloads: population::Reloads,
+    /// What was handed over and could not be taken up.
+    untaken: Option<Stamps>,
     plumbing: plumbing::Plumbing,
     /// Translations that are refused, as the log has them.
     untranslated: refused::Refused,
@@ -189,6 +193,7 @@ impl Driver {
             session.add_peer(host)?;
         }
 
+        handed::tell(&[], &setup.handed.refused);
         let gone = population::gone_at_start(&setup)?;
         let dataplane = Dataplane::open(population::dataplane_config(&setup, &gone))
             .map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
@@ -219,6 +224,7 @@ impl Driver {
             config: config.to_owned(),
             gone,
             reloads: population::Reloads::default(),
+            untaken: None,
             plumbing: plumbing::Plumbing::default(),
             untranslated: refused::Refused::default(),
             budgets: budget::Budgets::default(),
@@ -319,6 +325,7 @@ impl Driver {
                 self.host.handle(now, Call::Beat);
                 self.tell_of_journal();
                 self.look_at_plumbing(now);
+                self.look_at_handed(now);
                 self.look_at_ports(now);
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();

@@ -17,6 +17,7 @@ mod driver;
 mod explain;
 mod fitness;
 mod follow;
+mod handed;
 mod hoses;
 mod key_maker;
 mod keys;

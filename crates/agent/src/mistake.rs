@@ -33,6 +33,17 @@ impl Mistake {
         Sources { config: (config, &text), directory: (config, "") }.tell(self)
     }
 
+    /// What is wrong, without the place.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// The place in `[[vm]]` of the VM that it concerns.
+    pub(crate) fn vm(&self) -> Option<usize> {
+        let (at, _) = self.field.strip_prefix("vm[")?.split_once(']')?;
+        at.parse().ok().filter(|_| self.which == Which::Config)
+    }
+
     /// In the directory.
     pub(crate) fn directory(field: impl Into<String>, what: impl Into<String>) -> Self {
         Self { which: Which::Directory, field: field.into(), what: what.into() }

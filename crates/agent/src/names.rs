@@ -74,12 +74,13 @@ fn is_path(path: &Path) -> bool {
 }
 
 /// As the kernel has it (`dev_valid_name`).
-fn is_interface(name: &str) -> bool {
+pub(crate) fn is_interface(name: &str) -> bool {
     let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
     (1..=INTERFACE).contains(&name.len()) && !name.contains(bad) && name != "." && name != ".."
 }
 
-fn no_interface(name: &str) -> String {
+/// Why it is no name of an interface.
+pub(crate) fn no_interface(name: &str) -> String {
     format!(
         "{name:?} is no name of a network interface, which has 1 to {INTERFACE} octets without `/`, \
          `:` and spaces; `ip link` lists those of this host"

@@ -8,6 +8,7 @@ mod accounts;
 mod budget;
 mod eyeq;
 mod follow;
+mod handed;
 mod host_floor;
 mod journal;
 mod moving;

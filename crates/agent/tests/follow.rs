@@ -273,6 +273,64 @@ fn apply_host(world: &World, mode: Option<&str>) {
     apply(world, json!([object("Host", "host1", spec)]));
 }
 
+/// What tells an agent ports: libvirt's hook does it in this way.
+fn hand_over(world: &World, text: Option<&str>) {
+    let folder = world.dir.join("run/host2/vms.d");
+    std::fs::create_dir_all(&folder).unwrap();
+    match text {
+        Some(text) => {
+            std::fs::write(folder.join("new"), text).unwrap();
+            std::fs::rename(folder.join("new"), folder.join("b.toml")).unwrap();
+        }
+        None => std::fs::remove_file(folder.join("b.toml")).unwrap(),
+    }
+}
+
+#[test]
+fn a_vm_of_the_controller_without_a_port_takes_the_one_that_is_handed_over() {
+    let world = World::new();
+    let running = controller(&world);
+    let host = json!({"switch": "tor", "rate": format!("{UPLINK}Mbit"), "slots": 10});
+    apply(
+        &world,
+        json!([
+            object("Host", "host1", host.clone()),
+            object("Host", "host2", host),
+            object("Tenant", "t", json!({})),
+        ]),
+    );
+    [1, 2].iter().for_each(|n| join_host(&world, *n));
+    let [one, two] = [world.start(1), world.start(2)];
+    let mut portless = vm("b", 2, "", 20);
+    portless["spec"]["network"]["port"].take();
+    apply(&world, json!([vm("a", 1, "port", 20), portless]));
+    until("it is refused", 30, || applied(&world, "b").1 == "NotTakenUp");
+    let (_, _, message) = applied(&world, "b");
+    assert!(message.contains("vm `b` has no port: write the name of its"), "{message}");
+    // Floors are the controller's, whatever is handed over.
+    let port =
+        "[[vm]]\nname = \"b\"\nport = \"port\"\nfloor_out = \"1Mbit\"\nfloor_in = \"1Mbit\"\n";
+    hand_over(&world, Some(port));
+    until("it is taken up", 30, || applied(&world, "b").0 == "True");
+    until_floor(&world, &one, 20);
+    // Its guest stops: the VM is gone, and the next agent starts without its port.
+    hand_over(&world, None);
+    let is_gone = |agent: &Agent<'_>| {
+        let gone = agent.top().gone;
+        matches!(&gone[..], [gone] if gone.vm == "b" && gone.port.is_empty())
+    };
+    until("it is gone", 5, || is_gone(&two));
+    two.stop();
+    let two = world.start(2);
+    assert!(is_gone(&two), "{}", two.log());
+    hand_over(&world, Some(port));
+    until("it is back", 5, || two.top().gone.is_empty());
+    until_floor(&world, &one, 20);
+    one.stop();
+    two.stop();
+    running.stop();
+}
+
 #[test]
 fn the_controller_says_whether_a_host_enforces_and_its_word_lasts() {
     let world = World::new();

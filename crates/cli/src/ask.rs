@@ -131,6 +131,12 @@ fn note_text(top: &Top) -> String {
     }
     for Gone { vm, port, why } in &top.gone {
         text.push_str(&match why {
+            Some(why) if port.is_empty() => {
+                format!("{vm} is not guarded: {why}; no floor of it is enforced\n")
+            }
+            None if port.is_empty() => format!(
+                "{vm} is gone: its port was not handed over; no floor of it is enforced\n"
+            ),
             Some(why) => format!(
                 "{vm} is not guarded: its port {port} is refused: {why}; no floor of it is enforced\n"
             ),

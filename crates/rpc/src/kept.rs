@@ -98,11 +98,11 @@ impl Kept {
         Ok(Directory { hosts: hosts.into_values().collect(), vms })
     }
 
-    /// This host's VMs.
+    /// This host's VMs. The port of a VM without one is empty: it may be handed over on the host.
     ///
     /// # Errors
     ///
-    /// One of them has no port, or a MAC address that is none.
+    /// One of them has a MAC address that is none.
     pub fn vms(&self) -> Result<Vec<VmConfig>, String> {
         let here = self.vms_of_all().filter_map(|(_, vm)| Some((vm, vm.local.as_ref()?)));
         here.map(|(vm, local)| config(vm, local)).collect()
@@ -206,12 +206,6 @@ fn mac(vm: &Vm) -> Result<Option<Mac>, String> {
 }
 
 fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
-    if local.port.is_empty() {
-        return Err(format!(
-            "vm `{}` has no port: write the name of its interface on the host into spec.port",
-            vm.name
-        ));
-    }
     let rate = |bps: u64| RateText(Rate::from_bps(bps));
     let hose = |hose: &HoseFloors| HoseConfig {
         name: hose.name.clone(),
@@ -424,9 +418,9 @@ mod tests {
         let error = kept.directory(control).expect_err("no address");
         assert_eq!(error, "vm `a` of tenant `red`: `nowhere` is no address");
         let mut bad = vm("a", 1, "h0");
-        bad.local.as_mut().expect("it is here").port.clear();
+        bad.mac = "x".into();
         let kept = kept.with(&[tenant("red", 9, vec![bad], Vec::new())]);
-        let error = kept.vms().expect_err("no port");
-        assert!(error.starts_with("vm `a` has no port: "), "{error}");
+        let error = kept.vms().expect_err("no MAC address");
+        assert!(error.starts_with("vm `a`: "), "{error}");
     }
 }

@@ -13,7 +13,7 @@
 //! Not here  What may change at all: see `reload`. The ports themselves: see `ports`.
 
 use super::ports::{Ports, Shown};
-use super::{Driver, MAX_PAIRS};
+use super::{Driver, MAX_PAIRS, handed};
 use crate::addresses::Addresses;
 use crate::config::Setup;
 use crate::mistake::Mistake;
@@ -133,6 +133,7 @@ impl Driver {
             );
         }
         let switched = next.observes() != self.setup.observes();
+        handed::tell(&self.setup.handed.refused, &next.handed.refused);
         self.setup = next;
         if switched {
             tracing::warn!("{}", if self.setup.observes() { OBSERVING } else { ENFORCING });
@@ -191,8 +192,9 @@ impl Driver {
         self.give_all_keys();
     }
 
-    /// VMs of `next` whose port is not there, or cannot be guarded as was said already. An error if
-    /// one of them is new, or has another port.
+    /// VMs of `next` whose port is not there, or cannot be guarded as was said already, and those that were
+    /// handed over just now: the next heartbeat sets each of these up by itself, so that none keeps others
+    /// from it. An error if a port is missing that a person has to make.
     fn gone_of(&self, next: &Setup) -> Result<BTreeSet<VmId>> {
         let known: BTreeSet<(&str, &str)> =
             self.setup.file.vms.iter().map(|v| (v.name.as_str(), v.port.as_str())).collect();
@@ -201,20 +203,35 @@ impl Driver {
             let id = next.names.id(&vm.name);
             let is_known = known.contains(&(vm.name.as_str(), vm.port.as_str()));
             let is_here = self.dataplane.device_name(&vm.port).is_some();
-            if !is_here && !is_known {
-                let what = format!(
-                    "vm `{}` has port `{}`, which is not on this host; make it before the reload",
-                    vm.name, vm.port
-                );
+            let is_handed = next.handed.has(&vm.name);
+            // What hands ports over also takes them back, and no person waits for an answer.
+            let may_be_missing = is_known || is_handed || self.setup.handed.has(&vm.name);
+            if !is_here && !may_be_missing {
+                let what = missing(vm);
                 return Err(Mistake::config(format!("vm[{i}].port"), what).tell_in(&self.config));
             }
             let is_refused = id.is_some_and(|id| self.reloads.ports.why(id).is_some());
-            if !is_here || (is_refused && is_known) {
+            if !is_here || (is_refused && is_known) || (is_handed && !is_known) {
                 gone.extend(id);
             }
         }
         Ok(gone)
     }
+}
+
+/// Why a reload or the controller's state is refused.
+fn missing(vm: &VmConfig) -> String {
+    if vm.port.is_empty() {
+        return format!(
+            "vm `{}` has no port: write the name of its interface on the host into spec.network.port, or let \
+             it be handed over (docs/libvirt.md)",
+            vm.name
+        );
+    }
+    format!(
+        "vm `{}` has port `{}`, which is not on this host; make it before the reload",
+        vm.name, vm.port
+    )
 }
 
 /// What the data plane said, with the names of whom it concerns: it knows numbers and interfaces only.
@@ -249,9 +266,13 @@ pub(super) fn gone_at_start(setup: &Setup) -> Result<BTreeSet<VmId>> {
         BTreeMap::new()
     };
     let is_left = |vm: &VmConfig| setup.names.id(&vm.name).is_some_and(|id| left.contains_key(&id));
-    let missing = file.vms.iter().filter(|vm| Interface::find(&vm.port).is_err() && !is_left(vm));
-    let gone = missing.filter_map(|vm| {
-        tracing::warn!("vm {} is gone: its port {} is not on this host", vm.name, vm.port);
+    let is_missing =
+        |vm: &&VmConfig| vm.port.is_empty() || (Interface::find(&vm.port).is_err() && !is_left(vm));
+    let gone = file.vms.iter().filter(is_missing).filter_map(|vm| {
+        match vm.port.as_str() {
+            "" => tracing::warn!("vm {} is gone: its port was not handed over", vm.name),
+            port => tracing::warn!("vm {} is gone: its port {port} is not on this host", vm.name),
+        }
         setup.names.id(&vm.name)
     });
     Ok(gone.collect())

@@ -9,8 +9,8 @@
 //!           costs a try in sixteen seconds.
 //! Not here  What taking down and setting up is: see `population`.
 
-use super::Driver;
 use super::population::{Wanted, named};
+use super::{Driver, handed};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::status::Gone;
 use weir_units::{Span, Time, VmId};
@@ -161,9 +161,13 @@ impl Driver {
         for (vm, Shown { name, port }) in vms {
             self.reloads.ports_lost += u64::from(lost.contains(vm));
             let was_gone = self.gone.contains(vm);
-            if gone.contains(vm) && !was_gone && self.dataplane.device_name(port).is_none() {
+            if gone.contains(vm) && !was_gone && port.is_empty() {
+                tracing::warn!("vm {name} is gone: its port was taken back");
+            } else if gone.contains(vm) && !was_gone && self.dataplane.device_name(port).is_none() {
                 tracing::warn!("vm {name} is gone: its port {port} is not on this host any more");
-            } else if !gone.contains(vm) && (was_gone || lost.contains(vm)) {
+            } else if !gone.contains(vm) && was_gone {
+                tracing::info!("vm {name} is guarded: its port {port} is there");
+            } else if !gone.contains(vm) && lost.contains(vm) {
                 tracing::info!("vm {name} is back: its port {port} is another interface");
             }
         }
@@ -178,14 +182,21 @@ impl Driver {
         self.setup.file.vms.iter().find(|v| v.name == name).map(|v| v.port.as_str())
     }
 
-    /// VMs of this host that nobody guards, for people.
+    /// VMs of this host that nobody guards, for people, each once. With them those that were handed over and
+    /// are left out, unless a VM of that name is guarded.
     pub(super) fn told_gone(&self) -> Vec<Gone> {
-        let told = |vm: &VmId| Gone {
-            vm: self.setup.names.name(*vm),
-            port: self.port_of(*vm).unwrap_or_default().to_owned(),
-            why: self.reloads.ports.why(*vm).map(str::to_owned),
+        let refused = &self.setup.handed.refused;
+        let told = |vm: &VmId| {
+            let (name, why) = (self.setup.names.name(*vm), self.reloads.ports.why(*vm));
+            let left_out = || handed::told(refused.iter().find(|one| one.vm == name)?).why;
+            let port = self.port_of(*vm).unwrap_or_default().to_owned();
+            Gone { why: why.map(str::to_owned).or_else(left_out), port, vm: name }
         };
-        self.gone.iter().map(told).collect()
+        let mut all: Vec<Gone> = self.gone.iter().map(told).collect();
+        let mut named: BTreeSet<&str> =
+            self.setup.file.vms.iter().map(|vm| vm.name.as_str()).collect();
+        all.extend(refused.iter().filter(|one| named.insert(&one.vm)).map(handed::told));
+        all
     }
 
     /// Why a pair of these has no floor, if one of them is gone.
@@ -195,6 +206,9 @@ impl Driver {
         Some(match self.reloads.ports.why(*vm) {
             Some(why) => {
                 format!("Unenforced: {name} is not guarded, its port {port} is refused: {why}")
+            }
+            None if port.is_empty() => {
+                format!("Unenforced: {name} is gone, its port was not handed over")
             }
             None => format!("Unenforced: {name} is gone, its port {port} is not on this host"),
         })
