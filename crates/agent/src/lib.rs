@@ -21,6 +21,7 @@ mod handed;
 mod hoses;
 mod key_maker;
 mod keys;
+pub mod libvirt;
 mod mistake;
 mod mode;
 mod names;

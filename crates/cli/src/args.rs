@@ -56,6 +56,9 @@ pub(crate) enum Command {
     Apply(Apply),
     /// Make objects of agents' files; shows the difference first
     Import(Import),
+    /// Floors of libvirt's domains (docs/libvirt.md)
+    #[command(subcommand)]
+    Libvirt(Libvirt),
     /// Show objects
     Get(Get),
     /// Show one object with its conditions
@@ -222,6 +225,30 @@ pub(crate) struct Agent {
     pub(crate) journal: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) join: Option<AgentCommand>,
+}
+
+/// What is done with domains of libvirt.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Libvirt {
+    /// For libvirt's hook: hands the VMs of the domain on standard input over to the agent, or takes them
+    /// back. The exit status is always 0
+    Hook {
+        /// Name of the domain
+        domain: String,
+        /// What happens to it: `start`, `stopped` and so on
+        operation: String,
+        /// What else libvirt says
+        #[arg(hide = true)]
+        more: Vec<String>,
+        /// agent.toml: which instance, and where its files are
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/agent.toml")]
+        config: PathBuf,
+    },
+    /// Print what a domain's `<bandwidth>` is as metadata of Weir, and say what has no counterpart
+    Import {
+        /// The domain, as `virsh dumpxml` prints it; `-` is standard input
+        file: PathBuf,
+    },
 }
 
 /// What is done before an agent follows a controller.

@@ -17,6 +17,7 @@ mod demo;
 mod doctor;
 mod input;
 mod lab;
+mod libvirt;
 mod live;
 mod metrics;
 mod output;
@@ -63,6 +64,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Controller(controller) => cloud::daemon::controller(controller),
         Command::Apply(args) => cloud::change::apply(args),
         Command::Import(args) => cloud::import::import(args),
+        Command::Libvirt(args) => libvirt::libvirt(args),
         Command::Get(args) => cloud::show::get(args),
         Command::Describe(args) => cloud::show::describe(args),
         Command::Delete(args) => cloud::change::delete(args),
