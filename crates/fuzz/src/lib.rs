@@ -12,6 +12,7 @@
 mod agent_config;
 mod cdf;
 mod datagram;
+mod domain;
 mod feedback;
 mod frame;
 mod heed;
@@ -48,7 +49,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     datagram::TARGET,
     session::TARGET,
     feedback::TARGET,
@@ -70,6 +71,7 @@ pub const TARGETS: [Target; 21] = [
     heed::TARGET,
     segment::TARGET,
     recording::TARGET,
+    domain::TARGET,
 ];
 
 /// The target of this name. Panics if there is none: names are ours.

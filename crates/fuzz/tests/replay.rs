@@ -114,6 +114,11 @@ fn a_question_or_answer_on_the_socket_is_read_back() {
 }
 
 #[test]
+fn a_domain_is_handed_to_no_agent_and_what_is_imported_is_read() {
+    run("domain", 20_000);
+}
+
+#[test]
 fn a_table_of_sizes_gives_sizes_or_has_a_line_that_is_wrong() {
     run("cdf", 20_000);
 }
