@@ -11,6 +11,7 @@ mod follow;
 mod handed;
 mod host_floor;
 mod journal;
+mod libvirt;
 mod moving;
 mod nat;
 mod plumbing;
