@@ -89,6 +89,7 @@ mod tests {
             alternatives: Vec::new(),
             up: true,
             queue_length: 0,
+            mtu: 0,
             master,
             carries: true,
             received: 0,

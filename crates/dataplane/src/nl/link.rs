@@ -39,6 +39,8 @@ pub struct Link {
     pub up: bool,
     /// How many packets a queue without a bound of its own takes.
     pub queue_length: u32,
+    /// Octets of the largest packet, without the link's header.
+    pub mtu: u32,
     /// Index of the bridge, bond or switch of which it is a port; 0 for none.
     pub master: u32,
     /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to
@@ -80,6 +82,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<Link> {
         alternatives,
         up: word(8)? & libc::IFF_UP as u32 != 0,
         queue_length: attrs.find(IFLA_TXQLEN).and_then(|v| v.u32_at(0)).unwrap_or(0),
+        mtu: attrs.find(libc::IFLA_MTU).and_then(|v| v.u32_at(0)).unwrap_or(0),
         master: attrs.find(IFLA_MASTER).and_then(|v| v.u32_at(0)).unwrap_or(0),
         carries: runs && state.is_none_or(|v| v.0 == [BR_STATE_FORWARDING]),
         received: count(RX_BYTES),
