@@ -33,6 +33,7 @@ mod queues;
 mod reload;
 mod removal;
 mod server;
+pub mod verify;
 mod way;
 
 pub use driver::{reclaim, run};

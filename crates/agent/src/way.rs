@@ -5,7 +5,8 @@
 //! Approach  Echo requests (ICMP) with each code point: Linux answers with the code point that it got. So
 //!           one that comes back as it left survived both ways, and nothing has to run at the other end.
 //! Promises  Ends within [`ROUNDS`] waits. A host that does not answer is not said to be fine.
-//! Not here  Ways that a tunnel's packets take and the host's own do not.
+//! Not here  Which direction it was, IPv6, and ways that a tunnel's packets take: see `verify`, which needs a
+//!           server at the other end.
 
 use crate::config::Setup;
 use crate::driver::now;
