@@ -1,16 +1,17 @@
 //! The command line: commands, arguments and their help.
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use weir_model::text::{size, span};
-use weir_units::{Bytes, Span};
+use weir_units::{Bytes, Rate, Span};
 
 /// A minimum bandwidth for every VM of every tenant, work-conserving, on stock Linux.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, propagate_version = true)]
 #[command(
     after_help = "Exit status: 0 all expectations held and all runs are valid; 1 an expectation \
-failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; \
+failed, or (doctor, verify) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; \
 4 a run failed while it was measured, and what it measured is kept; 130 interrupted."
 )]
 pub(crate) struct Cli {
@@ -159,6 +160,8 @@ pub(crate) enum Command {
     },
     /// What this host can do, what is missing, what that costs and how to get it (root)
     Doctor(Doctor),
+    /// Whether the network between this host and others keeps what floors need (root)
+    Verify(Verify),
     /// The numbers of this host's agents in the format of Prometheus (docs/watching.md)
     Metrics(Metrics),
     /// Gather what those who help want to see of this host, without keys and tokens, in one file (root)
@@ -876,6 +879,52 @@ pub(crate) struct Doctor {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Verify {
+    /// Hosts on which `weir verify serve` runs, port 7001 if none is named [default: with --config, all
+    /// other hosts of the directory]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = endpoint, required_unless_present = "config")]
+    pub(crate) hosts: Vec<SocketAddr>,
+    /// agent.toml: compare keys, and fail if something changes that this host uses
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Also send a stream at this rate in each direction, and say whether it arrives; it takes bandwidth
+    #[arg(long, value_name = "RATE", value_parser = weir_model::text::rate)]
+    pub(crate) rate: Option<Rate>,
+    /// How long each stream lasts, 60s at most
+    #[arg(long, value_name = "TIME", value_parser = stream_span, default_value = "3s")]
+    #[arg(requires = "rate")]
+    pub(crate) time: Span,
+    /// Also send what looks like a tunnel's outer packets: 4789 for VXLAN, 6081 for Geneve
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) outer: Option<u16>,
+    /// Print the findings as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) serve: Option<VerifyCommand>,
+}
+
+/// The other end of `weir verify`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VerifyCommand {
+    /// Answer `weir verify` of other hosts, until Ctrl-C or the end of a time (root)
+    Serve {
+        /// Address of this host that the others ask, port 7001 if none is named [default: with
+        /// --config, where its agent listens]
+        #[arg(value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
+        #[arg(required_unless_present = "config")]
+        listen: Option<SocketAddr>,
+        /// agent.toml: compare keys
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Ends by itself after this time
+        #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "60min")]
+        lasts: Span,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Metrics {
     /// Serve them at this address, under /metrics, until Ctrl-C; else print them once
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -926,6 +975,20 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// An address of a host, with the port of agents if none is named.
+fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    let alone = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, weir_agent::verify::PORT));
+    let wrong = "write an address, for instance 10.255.0.2, 10.255.0.2:7002 or [fd00::2]:7002";
+    text.parse().or_else(|_| alone()).map_err(|_| wrong.into())
+}
+
+/// How long a stream may last.
+fn stream_span(text: &str) -> Result<Span, String> {
+    let lasts = span(text)?;
+    let range = Span::from_millis(100)..=Span::from_secs(60);
+    range.contains(&lasts).then_some(lasts).ok_or("write a time from 100ms to 60s".into())
+}
+
 /// A seed.
 fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
@@ -966,6 +1029,16 @@ mod tests {
         for text in ["x", "-1", "1.5", ""] {
             assert!(seed(text).expect_err(text).contains("whole number"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_endpoint_has_the_agents_port_unless_it_names_one() {
+        let at = |text: &str| text.parse().expect("an address");
+        assert_eq!(endpoint("10.0.0.2"), Ok(at("10.0.0.2:7001")));
+        assert_eq!(endpoint("10.0.0.2:9"), Ok(at("10.0.0.2:9")));
+        assert_eq!(endpoint("fd00::2"), Ok(at("[fd00::2]:7001")));
+        assert!(endpoint("h1").expect_err("a name").contains("write an address"));
+        assert!(stream_span("61s").is_err() && stream_span("60s").is_ok());
     }
 
     #[test]

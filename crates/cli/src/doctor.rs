@@ -122,7 +122,7 @@ fn ways(tried: Result<Vec<weir_agent::Way>>) -> Vec<Finding> {
             let costs = "tenants with these code points are in the shared queue there, and nothing limits \
                          them to their floors";
             let remedy = "let switches and tunnels on the way trust code points, or leave these out of \
-                          `code_points`";
+                          `code_points`; `weir verify` says in which direction they change";
             return finding(what, State::Unenforced, found, costs, remedy);
         }
         if !way.silent.is_empty() {
@@ -173,7 +173,7 @@ fn text(sections: &[Section]) -> String {
 }
 
 /// One line of a table; the whole text follows with the advice.
-fn shortened(found: &str) -> String {
+pub(crate) fn shortened(found: &str) -> String {
     const MOST: usize = 72;
     let line = found.lines().next().unwrap_or_default();
     if line.chars().count() <= MOST && line.len() == found.len() {

@@ -25,6 +25,7 @@ mod reproduce;
 mod sim;
 mod swarm;
 mod switch;
+mod verify;
 mod worlds;
 
 use anyhow::Result;
@@ -125,6 +126,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Remove { config } => commands::remove(config),
         Command::Clean => commands::clean(),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Verify(args) => verify::verify(args),
         Command::Reclaim { config } => {
             log_to_stderr();
             let borrowed = weir_agent::reclaim(config)?;
