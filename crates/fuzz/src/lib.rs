@@ -29,6 +29,7 @@ mod results;
 mod scenario;
 mod segment;
 mod session;
+mod verify;
 
 pub use replay::{Limits, Tried, corpus, replay};
 
@@ -49,7 +50,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     datagram::TARGET,
     session::TARGET,
     feedback::TARGET,
@@ -72,6 +73,7 @@ pub const TARGETS: [Target; 22] = [
     segment::TARGET,
     recording::TARGET,
     domain::TARGET,
+    verify::TARGET,
 ];
 
 /// The target of this name. Panics if there is none: names are ours.

@@ -143,6 +143,11 @@ fn an_answer_of_the_kernel_is_never_read_beyond_its_end() {
     run("netlink", 50_000);
 }
 
+#[test]
+fn a_datagram_of_a_prober_is_read_as_it_is_written() {
+    run("verify", 50_000);
+}
+
 /// `WEIR_WRITE_CORPUS=1` writes the files of the seeds anew.
 #[test]
 fn the_corpus_holds_every_seed_and_every_target_has_a_program() {
