@@ -140,12 +140,15 @@ fn needs(setup: &Setup) -> Needs {
         }
         _ => None,
     };
+    // Its timed packets have numbers like others.
+    let times = matches!(setup.host.law, Law::Level(_));
     let translates = setup.file.vms.iter().any(|vm| vm.translation != Translation::default());
     Needs {
         is_configured: true,
         code_points,
         marks: signal == Some(Signal::Ecn) || translates,
-        numbers: signal == Some(Signal::Loss),
+        numbers: times || signal == Some(Signal::Loss),
+        times,
     }
 }
 

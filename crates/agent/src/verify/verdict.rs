@@ -101,6 +101,8 @@ pub(crate) struct Needs {
     pub(crate) marks: bool,
     /// Losses are, and show by identifications.
     pub(crate) numbers: bool,
+    /// Packets carry departure times, which the reserved bit announces.
+    pub(crate) times: bool,
 }
 
 /// All that was measured.
@@ -426,13 +428,13 @@ fn header_rows(probed: &[Probed], needs: &Needs, is_v6: bool, suffix: &str) -> V
         format!("{kept} {} DF", if bits & 1 != 0 { "with" } else { "without" })
     };
     let texts = bits.each_ref().map(|side| side.text("as sent", name));
-    // Nothing that agents do today needs it.
-    let states = bits.each_ref().map(|side| side.state(|_| State::Costs).min(State::Costs));
+    let broken = if needs.times { State::Fails } else { State::Costs };
+    let states = bits.each_ref().map(|side| side.state(|_| broken).min(broken));
     rows.push(advised(
         row("reserved bit", states, texts),
-        "the mechanism Level, which writes departure times into packets with this bit, could not be \
-         used on this way; no other one needs it",
-        "let routers and firewalls on the way leave the fragment field alone",
+        "the mechanism Level writes departure times into packets with this bit: on this way it sees no \
+         queue, or its packets are lost; no other mechanism needs it",
+        "let routers and firewalls on the way leave the fragment field alone, or use another mechanism",
     ));
     rows
 }

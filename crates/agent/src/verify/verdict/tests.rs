@@ -50,7 +50,7 @@ fn facts(there: Network<'_>, back: Network<'_>) -> Facts {
 
 fn needs(points: &[u8]) -> Needs {
     let code_points = points.iter().copied().collect();
-    Needs { is_configured: true, code_points, marks: false, numbers: true }
+    Needs { is_configured: true, code_points, marks: false, numbers: true, times: false }
 }
 
 fn rows(facts: &Facts, needs: &Needs) -> Vec<Row> {
@@ -163,7 +163,10 @@ fn the_reserved_bit_may_be_cleared_or_its_packets_lost() {
     only("reserved bit", &cleared, &needs(&[]));
     let lost = facts(&|_, m| (!m.reserved).then_some(m), KEEPS);
     let (state, there, back) = found(&lost, &needs(&[]), "reserved bit");
-    assert_eq!(state, State::Costs, "nothing needs it today");
+    assert_eq!(state, State::Costs, "this mechanism does not need it");
+    let times = Needs { times: true, ..needs(&[]) };
+    assert_eq!(found(&cleared, &times, "reserved bit").0, State::Fails, "Level does");
+    assert_eq!(found(&facts(KEEPS, KEEPS), &times, "reserved bit").0, State::Fine);
     assert_eq!(there, "set without DF → lost, set with DF → lost");
     assert_eq!(back, "–", "no answer was asked for");
     let back = facts(KEEPS, &|_, m| (!m.reserved).then_some(m));
