@@ -12,6 +12,7 @@ mod htb_bursts;
 mod hygiene;
 mod ip6;
 mod journal;
+mod level;
 mod memcached;
 mod queues;
 mod traffic;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use weir_core::host::Capabilities;
 use weir_core::mechanism::{Place, registry};
+use weir_model::agent::AGENTS_CAN;
 use weir_units::{Rate, Span};
 
 /// Three hosts, of which two send to the third. How much arrives is other tests' subject.
@@ -46,11 +46,10 @@ fn said(output: &Output) -> String {
 
 /// Every mechanism that agents play, with the preset that scenarios mean and the one that agents mean.
 fn labels() -> BTreeSet<String> {
-    // As the lab's agents: HTB, and EyeQ's meters in the kernel.
     let place = Place {
         line: Rate::from_mbps(40),
         round_trip: Span::from_millis(1),
-        can: Capabilities { meters: true, ..Capabilities::default() },
+        can: AGENTS_CAN,
     };
     let mut labels = BTreeSet::new();
     for row in registry::ALL {
