@@ -121,7 +121,7 @@ pub const ALL: &[Row] = &[
         draft: |preset| Some(Draft::elasticswitch(ElasticSwitch::preset(preset)?)),
         constants: || names_of(ElasticSwitch::CONSTANTS),
         agents_own: &[],
-        // `fast` is promised nothing: agents do not say yet what waits, by which it sees demands.
+        // `fast` is promised nothing: it was made for Level, and is judged with it.
         floors: |preset| match preset.starts_with("steady") || preset == "floors" {
             true => Floors::Everywhere,
             false => Floors::Nowhere,

@@ -87,19 +87,15 @@ impl Toward {
         self.uses = self.uses.max(level);
     }
 
-    /// The level in use that the receiver is to be told now, if it is. A receiver goes no higher than 1.5 times
-    /// what it was told, so growth is news only once its level comes near that.
+    /// The level in use that the receiver is to be told now, if it is.
     pub fn tell(&mut self, law: &LevelLaw, now: Time) -> Option<Level> {
         if now.since(self.active_at) > law.asleep_after() {
             return None;
         }
         let (uses, told, since) = (self.uses.raw(), self.told.raw(), now.since(self.told_at));
-        let is_near = self.level.raw() * 8 >= told * 11;
-        let has_grown = uses > told + told / 8 && is_near;
-        let has_fallen = uses < told - told / 4 && since >= law.told_every() * 2;
-        // The last word may be lost.
-        let is_old = uses > UNIT && since >= law.told_every() * 4;
-        if !has_grown && !has_fallen && !is_old {
+        let has_grown = uses > told + told / 8;
+        let is_due = since >= law.told_every() * 2 && (uses < told - told / 4 || uses > UNIT);
+        if !has_grown && !is_due {
             return None;
         }
         (self.told, self.told_at) = (self.uses, now);
