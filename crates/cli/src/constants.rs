@@ -187,9 +187,8 @@ mod tests {
         on_hosts(&constants(&[])).expect("sound");
         let error = on_hosts(&constants(&[("alpha", "1.5")])).expect_err("a wild one");
         assert!(format!("{error:#}").contains("alpha = 1.5 oscillates"), "{error:#}");
-        let error =
-            on_hosts(&constants(&[("backend", "kernel")])).expect_err("they have AGENTS_CAN");
-        assert!(format!("{error:#}").contains("the agent sets AGENTS_CAN's classes"), "{error:#}");
+        let error = on_hosts(&constants(&[("backend", "kernel")])).expect_err("they have HTB");
+        assert!(format!("{error:#}").contains("the agent sets HTB's classes"), "{error:#}");
     }
 
     #[test]
