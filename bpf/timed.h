@@ -60,7 +60,8 @@ static __always_inline int is_to_be_timed(__u32 host, __u64 now)
 	struct weir_timed *row;
 	__u64 last;
 
-	if (!all || !all->timed_us)
+	/* The first row is of no host: what is outside, and hosts for which there was no row. */
+	if (!all || !all->timed_us || !host)
 		return 0;
 	row = bpf_map_lookup_elem(&timed, &host);
 	if (!row)

@@ -1,7 +1,7 @@
 //! Departure times in packets: who writes them, who takes them off, and that no number is lost by
 //! them. Needs root, and fails without.
 
-use crate::bench::{AT_ONCE, FROM_PEER, MINE, MINE6, NEVER, PASS, PEER, PEER6, TO_PEER};
+use crate::bench::{AT_ONCE, FROM_PEER, MINE, MINE6, NEVER, PASS, PEER, PEER6, TO_PEER, UNKNOWN};
 use crate::frame::{Packet, checksum, packet, udp};
 use crate::net::{VM2, World, modes, now_ns};
 use std::net::IpAddr;
@@ -117,6 +117,31 @@ fn one_packet_in_a_while_leaves_with_the_time_and_uses_up_its_number() {
     bench.set(0, 0, NEVER);
     let numbered = Came { id: 5, fragment: DO_NOT_FRAGMENT };
     assert_eq!(bench.run(Program::Stamp, &to_peer().octets()), numbered);
+}
+
+#[test]
+fn what_goes_to_no_host_with_a_row_carries_no_time() {
+    let bench = Bench::new(1);
+    let outside = intf::Prefix {
+        bits: intf::PREFIX_HEAD + 96,
+        tenant: 1,
+        family: 4,
+        address: "0.0.0.0".parse::<IpAddr>().unwrap().into(),
+    };
+    let endpoint = intf::Endpoint { vm: 9, tenant: 1, ..Default::default() };
+    let value = intf::Outside { endpoint, slot: 0, default_class: 0 };
+    bench.0.outside.put(outside, value).unwrap();
+    bench.0.tx.put(intf::Pair { src: 1, dst: 9 }, Tx::default()).unwrap();
+    // A VM of a host for which there was no row.
+    let address: IpAddr = "10.0.0.7".parse().unwrap();
+    let endpoint = intf::Endpoint { vm: 7, tenant: 1, ..Default::default() };
+    bench.0.endpoints.put(address.into(), endpoint).unwrap();
+    bench.0.tx.put(intf::Pair { src: 1, dst: 7 }, Tx::default()).unwrap();
+    for to in [UNKNOWN, "10.0.0.7"] {
+        let octets = packet(MINE, to, 17, udp(9, 100)).octets();
+        let left = [0; 3].map(|_| bench.run(Program::Stamp, &octets));
+        assert_eq!(left, [0, 1, 2].map(|id| Came { id, fragment: DO_NOT_FRAGMENT }), "{to}");
+    }
 }
 
 #[test]
