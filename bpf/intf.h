@@ -244,7 +244,7 @@ struct weir_tx {
 	__u64 stray_ns;	  /* since when it sends without a class; 0: it has one */
 	__u16 data_left;  /* marks of the last packets that left (see backlog.h); by `stamp` */
 	__u16 acks_left;
-	__u32 reserved;
+	__u32 untimed; /* the packet with this number carries it: the last one, or none, was timed; by `stamp` */
 	struct weir_backlog backlog;
 };
 _Static_assert(sizeof(struct weir_tx) == 304, "intf.rs expects 304");

@@ -67,6 +67,7 @@ int weir_stamp(struct __sk_buff *skb)
 	enum kind kind;
 	int is_pair, observing = observes();
 	__u64 now;
+	__u32 number;
 	__be16 id;
 
 	unclass(skb);
@@ -111,9 +112,11 @@ int weir_stamp(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 	__sync_fetch_and_add(&state->numbered, p.octets);
-	id = bpf_htons((__u16)__sync_fetch_and_add(&state->sequence, p.segments));
+	number = __sync_fetch_and_add(&state->sequence, p.segments);
+	id = bpf_htons((__u16)number);
 	now = bpf_ktime_get_ns();
-	if (is_to_be_timed(ends.to->host, now)) {
+	if (number != state->untimed && is_to_be_timed(ends.to->host, now)) {
+		state->untimed = number + p.segments;
 		/* With departure times it leaves later than now. */
 		id = bpf_htons((__u16)((skb->tstamp > now ? skb->tstamp : now) / 1000));
 		set_reserved(skb, &p, 1);

@@ -10,7 +10,9 @@
  * identification must not pass for a time.
  *
  * A timed packet has a number like any other, only it does not say which (see
- * sequence.h).
+ * sequence.h). The next one of its pair does: a pair with fewer packets than one
+ * in `timed_us`, or with super-packets only, would have no numbers, and its losses
+ * would not show.
  *
  * meter keeps the least delayed packet of each host, in one of two windows. The
  * agent says which, and reads the other one meanwhile. Arrival and departure are

@@ -323,8 +323,8 @@ shared!(
         data_left: u16,
         /// Mark of its last acknowledgement that left.
         acks_left: u16,
-        /// Zero.
-        reserved: u32,
+        /// The packet with this number carries it, and no time. Gather does not copy it.
+        untimed: u32,
         /// Time up to which drained octets are subtracted from its queue, or when something last
         /// left it, on the kernel's monotonic clock.
         seen_ns: u64,

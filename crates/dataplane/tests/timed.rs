@@ -97,6 +97,8 @@ fn micros() -> u64 {
 #[test]
 fn one_packet_in_a_while_leaves_with_the_time_and_uses_up_its_number() {
     let bench = Bench::new(A_MINUTE);
+    let numbered = |id| Came { id, fragment: DO_NOT_FRAGMENT };
+    assert_eq!(bench.run(Program::Stamp, &to_peer().octets()), numbered(0), "the first one");
     let mut fragment = to_peer();
     fragment.fragment = 0x2000;
     assert_eq!(bench.run(Program::Stamp, &fragment.octets()).fragment, 0x2000);
@@ -106,17 +108,15 @@ fn one_packet_in_a_while_leaves_with_the_time_and_uses_up_its_number() {
     let after = micros();
     assert_eq!(timed.fragment, DO_NOT_FRAGMENT | RESERVED);
     assert!((before..=after).any(|us| us as u16 == timed.id), "{before} {timed:?} {after}");
-    for number in 1..4 {
-        let numbered = Came { id: number, fragment: DO_NOT_FRAGMENT };
-        assert_eq!(bench.run(Program::Stamp, &to_peer().octets()), numbered);
+    for number in 2..5 {
+        assert_eq!(bench.run(Program::Stamp, &to_peer().octets()), numbered(number));
     }
-    assert_eq!(bench.0.tx.get(TO_PEER).unwrap().unwrap().sequence, 4);
+    assert_eq!(bench.0.tx.get(TO_PEER).unwrap().unwrap().sequence, 5);
     // The time is over, and then no mechanism asks for times.
     bench.set(1, 0, NEVER);
     assert_eq!(bench.run(Program::Stamp, &to_peer().octets()).fragment, DO_NOT_FRAGMENT | RESERVED);
     bench.set(0, 0, NEVER);
-    let numbered = Came { id: 5, fragment: DO_NOT_FRAGMENT };
-    assert_eq!(bench.run(Program::Stamp, &to_peer().octets()), numbered);
+    assert_eq!(bench.run(Program::Stamp, &to_peer().octets()), numbered(6));
 }
 
 #[test]
@@ -142,6 +142,26 @@ fn what_goes_to_no_host_with_a_row_carries_no_time() {
         let left = [0; 3].map(|_| bench.run(Program::Stamp, &octets));
         assert_eq!(left, [0, 1, 2].map(|id| Came { id, fragment: DO_NOT_FRAGMENT }), "{to}");
     }
+}
+
+#[test]
+fn losses_of_a_pair_show_however_slow_it_is() {
+    // Each packet comes after the time is over.
+    let (sender, receiver) = (Bench::new(1), Bench::new(A_MINUTE));
+    let mut timed = 0;
+    for n in 0..200 {
+        let left = sender.run(Program::Stamp, &to_peer().octets());
+        let is_timed = left.fragment & RESERVED != 0;
+        timed += u32::from(is_timed);
+        if n < 190 && n % 10 == 5 {
+            continue;
+        }
+        receiver.meter(if is_timed { None } else { Some(left.id) });
+    }
+    assert!(timed > 50, "{timed} are timed");
+    receiver.set(A_MINUTE, 0, AT_ONCE);
+    (200..204).for_each(|number| receiver.meter(Some(number)));
+    assert_eq!(receiver.rx().lost, 19);
 }
 
 #[test]
