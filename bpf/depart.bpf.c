@@ -290,14 +290,22 @@ __attribute__((noinline)) int weir_depart(struct __sk_buff *skb, __u32 node, __u
 	return 0;
 }
 
+/* Whether the agent has chosen departure times. */
+static __always_inline int has_departures(void)
+{
+	__u32 root = UPLINK;
+	struct weir_level *uplink = bpf_map_lookup_elem(&levels, &root);
+
+	return uplink && uplink->ceiling;
+}
+
 /* Whether the packet is to be dropped. Sets its departure if not. */
 static __always_inline int depart(struct __sk_buff *skb, struct packet *p, struct ends *ends,
 				  __u32 priority)
 {
-	__u32 root = UPLINK, node;
-	struct weir_level *uplink = bpf_map_lookup_elem(&levels, &root);
+	__u32 node;
 
-	if (!uplink || !uplink->ceiling)
+	if (!has_departures())
 		return 0;
 	node = queue_of(skb, p, ends, priority);
 	return node && weir_depart(skb, node, p->octets, p->segments);

@@ -117,8 +117,10 @@ int weir_stamp(struct __sk_buff *skb)
 	now = bpf_ktime_get_ns();
 	if (number != state->untimed && is_to_be_timed(ends.to->host, now)) {
 		state->untimed = number + p.segments;
-		/* With departure times it leaves later than now. */
-		id = bpf_htons((__u16)((skb->tstamp > now ? skb->tstamp : now) / 1000));
+		/* It leaves later than now. Without our departure times the field may be a guest's. */
+		if (has_departures() && skb->tstamp > now)
+			now = skb->tstamp;
+		id = bpf_htons((__u16)(now / 1000));
 		set_reserved(skb, &p, 1);
 	}
 	if (id == p.id)

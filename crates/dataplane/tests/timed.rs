@@ -1,10 +1,12 @@
 //! Departure times in packets: who writes them, who takes them off, and that no number is lost by
 //! them. Needs root, and fails without.
+#![allow(unsafe_code)]
 
 use crate::bench::{AT_ONCE, FROM_PEER, MINE, MINE6, NEVER, PASS, PEER, PEER6, TO_PEER, UNKNOWN};
 use crate::frame::{Packet, checksum, packet, udp};
 use crate::net::{VM2, World, modes, now_ns};
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 use weir_core::host::Timed;
 use weir_dataplane::intf::{self, Rx, Tx};
@@ -316,6 +318,62 @@ fn a_host_reads_the_times_of_another_and_guests_see_none() {
             let came = timed.came.as_nanos() / 1000;
             assert!((before..=after).contains(&came), "{mode:?}: {before} {timed:?} {after}");
             // The two share a clock: it left at some moment between.
+            assert!((before..=came).any(|us| us as u16 == timed.sent), "{mode:?}: {timed:?}");
+        }
+    }
+}
+
+/// A container's datagram that is to leave at this moment.
+fn send_at(socket: &UdpSocket, at_ns: u64) {
+    let at = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
+    // SAFETY: a live socket, and an option of its length.
+    let ret = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TXTIME,
+            (&raw const at).cast(),
+            size_of_val(&at) as u32,
+        )
+    };
+    assert_eq!(ret, 0, "SO_TXTIME");
+    let octets = at_ns.to_ne_bytes();
+    let mut part = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: 1 };
+    // One control message with eight octets: a header of two words, and a word.
+    let mut control = [24, libc::SOL_SOCKET as u64 | (libc::SCM_TXTIME as u64) << 32, at_ns];
+    // SAFETY: zeros are a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all that the message points to lives.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+    assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_container_that_says_when_its_packets_leave_changes_no_time() {
+    for mode in modes() {
+        let world = World::new();
+        let open = |n: u32| {
+            let every = Some(Span::from_micros(125));
+            let config = Config { timed_every: every, ..world.config(n, mode) };
+            world.inside(&format!("host{n}"), || Dataplane::open(config)).unwrap()
+        };
+        let (_sender, receiver) = (open(1), open(2));
+        let (socket, sink) = (world.udp(1), world.udp(2));
+        socket.connect((VM2, 9000)).unwrap();
+        sink.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut all: Vec<(HostId, Timed)> = Vec::new();
+        let before = micros();
+        for _ in 0..20 {
+            send_at(&socket, now_ns() + 25_000_000);
+            assert_eq!(sink.recv(&mut [0; 9]).unwrap(), 1, "{mode:?}");
+            receiver.read_times(&mut all);
+        }
+        assert!(all.len() > 1, "{mode:?}: {all:?}");
+        for (_, timed) in &all {
+            let came = timed.came.as_nanos() / 1000;
             assert!((before..=came).any(|us| us as u16 == timed.sent), "{mode:?}: {timed:?}");
         }
     }
