@@ -212,7 +212,7 @@ impl Machine {
     fn hear(&mut self, now: Time, from: HostId, word: LevelWord) {
         let known = match word {
             LevelWord::May(level) => self.toward.get_mut(&from).map(|t| t.hear(now, level)),
-            LevelWord::Uses(level) => self.paths.get_mut(&from).map(|p| p.uses(now, level)),
+            LevelWord::Uses(level) => self.paths.get_mut(&from).map(|p| p.uses(level)),
         };
         match known {
             Some(()) => self.counters.messages += 1,

@@ -36,8 +36,9 @@ pub struct Path {
     segments: u64,
     marked: u64,
     used: Level,
-    used_at: Time,
     active_at: Time,
+    /// When the last timed packet was looked at.
+    shown_at: Time,
     told: Level,
     told_at: Time,
     repeats: u8,
@@ -55,8 +56,8 @@ impl Path {
             segments: 0,
             marked: 0,
             used: Level::ONE,
-            used_at: now,
             active_at: now,
+            shown_at: now,
             told: Level::ONE,
             told_at: now,
             repeats: 0,
@@ -74,8 +75,8 @@ impl Path {
     }
 
     /// The sender's highest level in use.
-    pub fn uses(&mut self, now: Time, used: Level) {
-        (self.used, self.used_at) = (used, now);
+    pub fn uses(&mut self, used: Level) {
+        self.used = used;
     }
 
     /// Whether something arrived lately.
@@ -117,6 +118,7 @@ impl Path {
 
     /// What the least delayed packet of a window shows.
     pub fn look(&mut self, law: &LevelLaw, now: Time, timed: Timed) -> Shown {
+        self.shown_at = now;
         let before = self.windows.jumps;
         let shown = self.windows.take(law, timed);
         if self.windows.jumps > before {
@@ -179,6 +181,10 @@ impl Path {
                         used: self.used,
                     },
                 );
+            }
+            // IPv6 and fragments carry no times: a level that IPv4 found would stay for ever.
+            if now.since(self.shown_at) > law.lease() {
+                self.step.lapse();
             }
             return;
         };

@@ -81,6 +81,11 @@ impl Step {
         now >= self.settles_at
     }
 
+    /// Nothing shows any more what the network carries: what is lent ends.
+    pub fn lapse(&mut self) {
+        self.level = self.level.halved();
+    }
+
     /// A part of the way to the mean level of all that share a bottleneck.
     pub fn pull(&mut self, mean: Level) {
         let (level, mean) = (self.level.raw() as i64, mean.raw() as i64);

@@ -60,7 +60,7 @@ fn closed_loop(offset: u64, ppm: u64, seconds: u64) -> Vec<Level> {
         let timed = Timed { sent: sent as u16, came: at(came) };
         let now = at(1000 * ms + 800 + offset);
         path.count(now, 10, 0, 0);
-        path.uses(now, level);
+        path.uses(level);
         let shown = path.look(&law, now, timed);
         path.step(&law, now, Some(shown), Span::ZERO, ms.is_multiple_of(1000));
         level = std::mem::replace(&mut pending, path.level());
@@ -150,12 +150,33 @@ fn a_dip_that_ends_early_with_its_sender_or_a_clock_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_level_lapses_when_what_arrives_carries_no_times_any_more() {
+    let (law, mut path) = (law(), Path::new(at(0)));
+    let arrive = |path: &mut Path, ms: u64, is_timed: bool| {
+        let now = at(1000 * ms + 800);
+        path.count(now, 10, 0, 0);
+        path.uses(Level::from_raw(10 * UNIT));
+        let timed = Timed { sent: (1000 * ms) as u16, came: at(1000 * ms + 500) };
+        let shown = is_timed.then(|| path.look(&law, now, timed));
+        path.step(&law, now, shown, Span::ZERO, false);
+        path.level()
+    };
+    let grown = (1..200).map(|ms| arrive(&mut path, ms, true)).last().expect("it stepped");
+    assert!(grown > Level::from_raw(8 * UNIT), "{grown}");
+    // A lease, and then a half each period.
+    let levels: Vec<Level> = (200..240).map(|ms| arrive(&mut path, ms, false)).collect();
+    assert!(levels[..11].iter().all(|level| *level == grown), "{levels:?}");
+    assert_eq!(levels.last(), Some(&Level::ONE), "{levels:?}");
+    assert!(arrive(&mut path, 240, true) <= Level::from_raw(2 * UNIT), "it grows from there");
+}
+
+#[test]
 fn paths_of_a_host_with_one_bottleneck_come_to_one_level() {
     let law = law();
     let levels = |shares: bool| {
         let mut paths = [1u64, 16].map(|level| {
             let mut path = Path::new(at(0));
-            path.uses(at(0), Level::from_raw(level * UNIT));
+            path.uses(Level::from_raw(level * UNIT));
             path
         });
         let mut queue = 0.0f64;
@@ -175,7 +196,7 @@ fn paths_of_a_host_with_one_bottleneck_come_to_one_level() {
                     }
                     path.count(now, 10, 0, 0);
                     let used = path.level();
-                    path.uses(now, used);
+                    path.uses(used);
                     let came = at(1000 * ms + 500 + (queue * 1000.0) as u64);
                     let shown = path.look(&law, now, Timed { sent: (1000 * ms) as u16, came });
                     path.step(&law, now, Some(shown), Span::ZERO, false);
@@ -351,7 +372,7 @@ fn a_clock_that_jumps_costs_three_periods_without_growth_and_no_more() {
             let timed = Timed { sent, came: at(1000 * ms + 400 + receiver) };
             let now = at(1000 * ms + 800 + receiver);
             path.count(now, 10, 0, 0);
-            path.uses(now, Level::from_raw(1000 * UNIT));
+            path.uses(Level::from_raw(1000 * UNIT));
             let shown = path.look(&law, now, timed);
             path.step(&law, now, Some(shown), Span::ZERO, ms.is_multiple_of(1000));
             if is_later && path.level() > last {
