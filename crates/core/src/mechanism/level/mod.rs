@@ -38,7 +38,7 @@ use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
 use weir_units::{HostId, PairId, Rate, SortedMap, Span, Time, VmId};
 
-/// A host that nothing was heard of for so long is forgotten.
+/// A host to or from which nothing went for so long is forgotten.
 const FORGET: Span = Span::from_secs(10);
 /// Other hosts that are known at most, in each direction. Further ones are lent nothing.
 const MOST_HOSTS: usize = 4096;
@@ -279,6 +279,7 @@ impl Machine {
                 out.push(*host, Message::Level(LevelWord::Uses(level)));
             }
         }
+        self.toward.retain(|_, toward| toward.idle_for(now) < FORGET);
         let pairs: Vec<PairId> = self.send.keys().copied().collect();
         for pair in pairs {
             let setting = self.setting(pair);

@@ -66,6 +66,11 @@ impl Toward {
         (self.level, self.heard_at) = (level, now);
     }
 
+    /// Time without anything sent to it.
+    pub fn idle_for(&self, now: Time) -> Span {
+        now.since(self.active_at)
+    }
+
     /// The level in force.
     pub const fn level(&self) -> Level {
         self.level

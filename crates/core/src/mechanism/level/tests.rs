@@ -1,8 +1,10 @@
 //! What the law promises, on generated inputs.
 
 use super::*;
-use crate::host::{SendCount, Timed};
+use crate::host::{Location, SendCount, Timed};
+use crate::mechanism::Law;
 use proptest::prelude::*;
+use weir_units::TenantId;
 
 const LINE: Rate = Rate::from_mbps(200);
 
@@ -147,6 +149,24 @@ fn a_dip_that_ends_early_with_its_sender_or_a_clock_leaves_nothing_behind() {
             assert_eq!(look(&mut path, begun + 31, 600, 0), 500, "a less delayed packet counts");
         }
     }
+}
+
+#[test]
+fn a_host_that_nothing_is_sent_to_any_more_makes_room_for_another() {
+    let (here, there, tenant) = (HostId(1), HostId(2), TenantId(1));
+    let at_host = |host| Location { tenant, host };
+    let policy = Policy::new(here, LINE, Law::Level(Box::new(law())))
+        .with_directory([(VmId(1), at_host(here)), (VmId(2), at_host(there))]);
+    let mut machine = Machine::new(policy, law(), at(0));
+    let pair = PairId::new(VmId(1), VmId(2));
+    machine.send.insert(pair, Sending::new(at(0)));
+    machine.step(at(1_000), &mut Outbox::default());
+    assert_eq!(machine.toward.keys().collect::<Vec<_>>(), [&there]);
+    machine.send.remove(&pair);
+    machine.step(at(9_000_000), &mut Outbox::default());
+    assert_eq!(machine.toward.len(), 1, "it may come back");
+    machine.step(at(11_002_000), &mut Outbox::default());
+    assert_eq!(machine.toward.len(), 0);
 }
 
 #[test]
