@@ -144,8 +144,12 @@ int weir_meter(struct __sk_buff *skb)
 		__sync_fetch_and_add(&counters->foreign, 1);
 		return TC_ACT_UNSPEC;
 	}
-	if (!observes())
+	if (!observes()) {
 		take_tag_off(skb, &p, port->flags);
+		/* Also of a packet that finds no room below. */
+		if (p.is_timed)
+			set_reserved(skb, &p, 0);
+	}
 	state = receiver(&p, port, counters, &local, &host, &pair);
 	if (!state)
 		return TC_ACT_UNSPEC;
@@ -168,10 +172,8 @@ int weir_meter(struct __sk_buff *skb)
 				       now, span);
 	}
 	bpf_spin_unlock(&state->lock);
-	if (p.is_timed && !local && !observes()) {
+	if (p.is_timed && !local && !observes())
 		note_arrival(host, bpf_ntohs(p.id), now);
-		set_reserved(skb, &p, 0);
-	}
 	if (!keeps && !local)
 		give_back(skb, &p, kind == KIND_IP4);
 	/* Neither where marks are a signal nor where the agent only observes. */

@@ -51,7 +51,6 @@ static __always_inline void set_reserved(struct __sk_buff *skb, struct packet *p
 	after = is_set ? before | bpf_htons(IP_RESERVED) : before & ~bpf_htons(IP_RESERVED);
 	bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), before, after, sizeof(after));
 	bpf_skb_store_bytes(skb, at, &after, sizeof(after), 0);
-	p->is_timed = is_set;
 }
 
 /* Whether a packet that leaves for a host at `now` is to carry the time. */

@@ -139,7 +139,7 @@ struct Driver {
     /// Set by SIGHUP: all files are to be read again.
     hang_up: Arc<AtomicBool>,
     socket: UdpSocket,
-    /// When messages were last taken.
+    /// When the last of the messages that had come was taken.
     heard: Time,
     peers: BTreeMap<HostId, SocketAddr>,
     server: Server,
@@ -388,9 +388,13 @@ impl Driver {
 
     fn take_messages(&mut self, now: Time) {
         let mut octets = [0; 2048];
-        for _ in 0..DATAGRAMS_PER_TURN {
-            let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
-            self.heard = now;
+        for taken in 0..DATAGRAMS_PER_TURN {
+            let Ok((len, _)) = self.socket.recv_from(&mut octets) else {
+                if taken > 0 {
+                    self.heard = now;
+                }
+                return;
+            };
             match self.session.open(&octets[..len]) {
                 // The epoch is a controller's: messages are obeyed whatever it is.
                 Ok(Opened::Believed { from, messages, greet, epoch: _ }) => {

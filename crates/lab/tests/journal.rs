@@ -46,11 +46,8 @@ fn said(output: &Output) -> String {
 
 /// Every mechanism that agents play, with the preset that scenarios mean and the one that agents mean.
 fn labels() -> BTreeSet<String> {
-    let place = Place {
-        line: Rate::from_mbps(40),
-        round_trip: Span::from_millis(1),
-        can: AGENTS_CAN,
-    };
+    let place =
+        Place { line: Rate::from_mbps(40), round_trip: Span::from_millis(1), can: AGENTS_CAN };
     let mut labels = BTreeSet::new();
     for row in registry::ALL {
         for preset in [row.usual, row.agents] {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use weir_core::host::Timed;
 use weir_units::{HostId, Time};
 
-/// Rows of other hosts; the first is of none. As many as Level knows at most.
+/// Rows of hosts; the first is of none.
 pub(crate) const ROWS: u32 = 4096;
 
 /// Rows, and the hosts that have one.
