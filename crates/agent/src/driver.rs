@@ -195,8 +195,8 @@ impl Driver {
 
         handed::tell(&[], &setup.handed.refused);
         let gone = population::gone_at_start(&setup)?;
-        let dataplane = Dataplane::open(population::dataplane_config(&setup, &gone))
-            .map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
+        let (dataplane, gone) =
+            handed::open(&setup, gone).map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         if let Some(why) = dataplane.replaced() {
             tracing::warn!("what an earlier agent left was not taken over: {why}");

@@ -119,3 +119,24 @@ fn a_port_that_is_not_there_yet_and_a_file_that_is_wrong_keep_no_vm_from_its_flo
     one.stop();
     two.stop();
 }
+
+#[test]
+fn a_port_that_cannot_be_guarded_keeps_no_agent_from_starting() {
+    let world = World::new();
+    let folder = folder(&world);
+    let guest = Guest::new(&world, 1);
+    // The port of `a`, as `agent.toml` says.
+    hand(&folder, "c.toml", &C.replace("port3", "port"));
+    let (one, two) = (world.start(1), world.start(2));
+    let why = |agent: &Agent<'_>| gone(agent).pop().and_then(|gone| gone.why).unwrap_or_default();
+    until("it is refused alone", 5, || why(&one).contains("interface port is named twice"));
+    assert_eq!(gone(&one).len(), 1, "{}", one.log());
+    until("the other has its floor", 10, || {
+        (19.9..20.1).contains(&floor(&world, &one, 1, "10.0.0.2", ("a", "b")))
+    });
+    hand(&folder, "c.toml", C);
+    until("its own port", 5, || is_guarded(&one));
+    drop(guest);
+    one.stop();
+    two.stop();
+}

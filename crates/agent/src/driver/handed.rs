@@ -4,13 +4,17 @@
 //!           the configuration in force is resolved again beside the folder: neither `agent.toml` nor the
 //!           directory is read, which may be half edited. A new VM counts as one without its port at
 //!           first, and `ports` sets it up.
-//! Promises  What cannot be taken up is logged once and changes nothing.
+//! Promises  What cannot be taken up is logged once and changes nothing. No port that is handed over keeps an
+//!           agent from starting.
 //! Not here  What a file may say: see `crate::handed`.
 
-use super::Driver;
+use super::{Driver, population};
+use crate::config::Setup;
 use crate::handed::{Refused, stamps};
+use std::collections::BTreeSet;
+use weir_dataplane::Dataplane;
 use weir_model::status::Gone;
-use weir_units::Time;
+use weir_units::{Time, VmId};
 
 impl Driver {
     /// With every heartbeat.
@@ -43,6 +47,28 @@ pub(super) fn tell(before: &[Refused], now: &[Refused]) {
 }
 
 /// A VM that is left out, for people.
+/// Opens the data plane, without the ports that were handed over if it refuses one of them: the first
+/// heartbeat tries each of these alone. Also says which VMs are gone then.
+///
+/// # Errors
+///
+/// Those of the data plane, without these ports.
+pub(super) fn open(
+    setup: &Setup,
+    gone: BTreeSet<VmId>,
+) -> Result<(Dataplane, BTreeSet<VmId>), weir_dataplane::Error> {
+    let handed = setup.file.vms.iter().filter(|vm| setup.handed.has(&vm.name));
+    let mut fewer = gone.clone();
+    fewer.extend(handed.filter_map(|vm| setup.names.id(&vm.name)));
+    match Dataplane::open(population::dataplane_config(setup, &gone)) {
+        Err(why) if fewer != gone => {
+            tracing::error!("started without the ports that were handed over: {why}");
+            Dataplane::open(population::dataplane_config(setup, &fewer)).map(|open| (open, fewer))
+        }
+        opened => opened.map(|open| (open, gone)),
+    }
+}
+
 pub(super) fn told(refused: &Refused) -> Gone {
     let Refused { file, vm, port, why } = refused;
     let why = Some(format!("{}: {why}", file.display()));
