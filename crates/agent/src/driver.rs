@@ -119,7 +119,7 @@ struct Driver {
     gone: BTreeSet<VmId>,
     reloads: population::Reloads,
     /// What was handed over and could not be taken up.
-    untaken: Option<Stamps>,
+    untaken: Option<(Stamps, ports::Refusal)>,
     plumbing: plumbing::Plumbing,
     /// Translations that are refused, as the log has them.
     untranslated: refused::Refused,

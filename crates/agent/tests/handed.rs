@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{C_HERE, Guest, counter, reload};
-use crate::common::{Agent, World, until};
+use crate::common::{Agent, World, sh, until};
 use std::fs;
 use std::path::PathBuf;
 use weir_model::status::Gone;
@@ -118,6 +118,26 @@ fn a_port_that_is_not_there_yet_and_a_file_that_is_wrong_keep_no_vm_from_its_flo
     until("it went", 3, || gone(&one).is_empty());
     one.stop();
     two.stop();
+}
+
+#[test]
+fn what_the_kernel_refuses_for_a_while_is_taken_up_afterwards() {
+    let world = World::new();
+    let folder = folder(&world);
+    let (guest, one) = (Guest::new(&world, 1), world.start(1));
+    hand(&folder, "c.toml", C);
+    until("it is guarded", 3, || is_guarded(&one));
+    let remount = |mode| sh(&format!("mount -o remount,{mode} {}", world.bpffs().display()));
+    remount("ro");
+    fs::remove_file(folder.join("c.toml")).unwrap();
+    until("it is refused", 5, || one.log().contains("is not taken up"));
+    remount("rw");
+    until("it went", 20, || {
+        !one.top().counters.iter().any(|(name, _)| name.starts_with("port.c."))
+    });
+    assert_eq!(one.log().matches("is not taken up").count(), 1, "{}", one.log());
+    drop(guest);
+    one.stop();
 }
 
 #[test]

@@ -33,6 +33,11 @@ impl Refusal {
         Self { why, pause, again: now + pause }
     }
 
+    /// Why it failed.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+
     /// Whether it is tried again by now.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.again <= now
