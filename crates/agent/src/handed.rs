@@ -127,13 +127,19 @@ impl Handed {
             handed.refused.push(Refused { file, vm, port: String::new(), why });
         };
         for file in files {
-            match text(&file).with_context(unread)? {
-                None => {}
-                Some(octets) => match parse(&file, octets) {
+            match text(&file) {
+                Ok(None) => {}
+                Ok(Some(octets)) => match parse(&file, octets) {
                     Ok(vms) => handed.vms.extend(vms.into_iter().map(|vm| (vm, file.clone()))),
                     Err(why) => refuse(file, why),
                 },
             }
+                // Root without CAP_DAC_OVERRIDE, as in the unit, may not read what others keep to themselves.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    refuse(file, format!("{e}: make root its owner, and write it anew"));
+                }
+                // What the system refuses for a moment is no reason to give up VMs.
+                Err(e) => return Err(e).with_context(unread),
         }
         for file in beyond {
             refuse(file, format!("no more than {FILES_MOST} files are read, the newest ones"));

@@ -272,6 +272,28 @@ fn kept() -> Kept {
 }
 
 #[test]
+fn a_file_that_may_not_be_read_is_left_out_alone() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    use std::os::unix::fs::PermissionsExt as _;
+    let host = Host::new(false);
+    host.hand("1.toml", WEB);
+    host.hand("2.toml", &WEB.replace("web", "db").replace("vnet0", "vnet9"));
+    let closed = fs::Permissions::from_mode(0);
+    fs::set_permissions(host.folder().join("1.toml"), closed).expect("its mode is set");
+    // As in the agent's unit. Privileges are a thread's.
+    let without = |host: &Host| {
+        let mut sets = capabilities(None).expect("its own");
+        sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, sets).expect("fewer");
+        host.load()
+    };
+    let setup = std::thread::scope(|scope| scope.spawn(|| without(&host)).join().expect("read"));
+    assert_eq!(ports(&setup), [("a", "p0"), ("db", "vnet9")]);
+    let [("1", why)] = refused(&setup)[..] else { panic!("{:?}", setup.handed.refused) };
+    assert!(why.starts_with("Permission denied"), "{why}");
+}
+
+#[test]
 fn the_controllers_vms_take_ports_and_keep_their_floors_and_no_other_vm_comes() {
     let host = Host::new(true);
     host.hand("1.toml", &WEB.replace("web", "a"));
