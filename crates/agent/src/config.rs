@@ -224,7 +224,7 @@ impl Setup {
         let fixed = former.map_or(Ok(()), |former| crate::reload::check_file(&former.file, &file));
         let whole = |file| Self::resolve(file, directory.clone(), former).and_then(soundly);
         fixed
-            .and_then(|()| handed.resolve(&file, whole))
+            .and_then(|()| handed.resolve(&file, &directory, whole))
             .map(|(setup, handed)| Self { own: file.vms, handed, ..setup })
             .map_err(|mistake| sources.tell(&mistake))
     }
@@ -393,24 +393,30 @@ fn vms(
     locations: &SortedMap<VmId, Location>,
     host: HostId,
 ) -> Result<SortedMap<VmId, Hose>, Mistake> {
-    let (mut vms, there) = (SortedMap::new(), file.directory.display());
+    let (mut vms, there) = (SortedMap::new(), &file.directory);
     for (i, vm) in file.vms.iter().enumerate() {
         let name = &vm.name;
         let wrong = |what: String| Mistake::config(format!("vm[{i}].name"), what);
-        let id = names.id(name).ok_or_else(|| {
-            wrong(format!("vm `{name}` is not in {there}; add it there, or correct the name"))
-        })?;
-        sound(locations[&id].host == host, || {
-            wrong(format!(
-                "vm `{name}` is on another host according to {there}; remove it here, or correct it \
-                 there"
-            ))
-        })?;
+        let id = names.id(name).ok_or_else(|| wrong(unlisted(name, there)))?;
+        sound(locations[&id].host == host, || wrong(elsewhere(name, there)))?;
         let hose = Hose::of(vm.floor_out.0, vm.floor_in.0);
         let twice = vms.insert(id, hose).is_some();
         sound(!twice, || wrong(format!("vm `{name}` is listed twice; remove one")))?;
     }
     Ok(vms)
+}
+
+/// Why a VM of this host is none, if the directory `there` has no such VM.
+pub(crate) fn unlisted(name: &str, there: &Path) -> String {
+    format!("vm `{name}` is not in {}; add it there, or correct the name", there.display())
+}
+
+/// Why a VM of this host is none, if the directory `there` has it on another one.
+pub(crate) fn elsewhere(name: &str, there: &Path) -> String {
+    format!(
+        "vm `{name}` is on another host according to {}; remove it here, or correct it there",
+        there.display()
+    )
 }
 
 /// The first names of a list, for advice.

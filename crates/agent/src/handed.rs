@@ -10,6 +10,7 @@
 //!           is left out, with the reason. The controller's floors are never replaced.
 //! Not here  Who writes the files: see `libvirt`. How a change gets into force: see `driver::handed`.
 
+use crate::config;
 use crate::mistake::Mistake;
 use crate::names;
 use anyhow::{Context as _, Result};
@@ -20,7 +21,7 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use weir_model::agent::{AgentConfig, GuestDscp, VmConfig};
+use weir_model::agent::{AgentConfig, Directory, GuestDscp, VmConfig};
 use weir_model::text::RateText;
 
 /// Octets of a file. A guest with a hundred ports needs a tenth of it.
@@ -133,13 +134,13 @@ impl Handed {
                     Ok(vms) => handed.vms.extend(vms.into_iter().map(|vm| (vm, file.clone()))),
                     Err(why) => refuse(file, why),
                 },
-            }
                 // Root without CAP_DAC_OVERRIDE, as in the unit, may not read what others keep to themselves.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                     refuse(file, format!("{e}: make root its owner, and write it anew"));
                 }
                 // What the system refuses for a moment is no reason to give up VMs.
                 Err(e) => return Err(e).with_context(unread),
+            }
         }
         for file in beyond {
             refuse(file, format!("no more than {FILES_MOST} files are read, the newest ones"));
@@ -158,8 +159,12 @@ impl Handed {
         self.refused.push(Refused { file, vm, port, why });
     }
 
-    /// Leaves out what is wrong whatever the directory says.
-    fn sift(&mut self, own: &[VmConfig], follows: bool) {
+    /// Leaves out what is wrong by itself or by the directory: cheaply, for that may be all guests of a host,
+    /// where to resolve a host's VMs without each of them takes as long as the directory is.
+    fn sift(&mut self, file: &AgentConfig, directory: &Directory) {
+        let (own, follows) = (&file.vms, file.controller.is_some());
+        let hosts: BTreeMap<&str, &str> =
+            directory.vms.iter().map(|vm| (vm.name.as_str(), vm.host.as_str())).collect();
         let (mut names, mut ports) = (BTreeSet::new(), BTreeSet::new());
         let mut at = 0;
         while let Some((vm, _)) = self.vms.get(at) {
@@ -173,6 +178,10 @@ impl Handed {
                 Some("a newer file has this port, so it is another guest's by now".to_owned())
             } else if follows && !is_described {
                 Some("the controller has no such VM on this host: see `weir get vms`".to_owned())
+            } else if !hosts.contains_key(vm.name.as_str()) {
+                Some(config::unlisted(&vm.name, &file.directory))
+            } else if hosts.get(vm.name.as_str()) != Some(&file.host.as_str()) {
+                Some(config::elsewhere(&vm.name, &file.directory))
             } else if !is_described && (vm.floor_out.is_none() || vm.floor_in.is_none()) {
                 Some("its floors are not said: write floor_out and floor_in".to_owned())
             } else {
@@ -217,9 +226,10 @@ impl Handed {
     pub(crate) fn resolve<T>(
         mut self,
         file: &AgentConfig,
+        directory: &Directory,
         resolve: impl Fn(AgentConfig) -> Result<T, Mistake>,
     ) -> Result<(T, Self), Mistake> {
-        self.sift(&file.vms, file.controller.is_some());
+        self.sift(file, directory);
         // Each round leaves one out, at least.
         loop {
             let (vms, places) = self.beside(&file.vms);

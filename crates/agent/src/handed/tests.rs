@@ -177,12 +177,32 @@ fn handed_vms_that_are_too_much_together_leave_the_others_as_they_were() {
         0..=2 => Ok(file.vms.len()),
         _ => Err(Mistake::config("mechanism", "too many")),
     };
-    let (left, handed) = handed.resolve(&file, two_at_most).expect("without them it is sound");
+    let listed = weir_model::agent::parse_directory(DIRECTORY).expect("sound");
+    let (left, handed) =
+        handed.resolve(&file, &listed, two_at_most).expect("without them it is sound");
     let why: Vec<&str> = handed.refused.iter().map(|refused| refused.why.as_str()).collect();
     assert_eq!((left, &why[..]), (1, &["too many", "too many"][..]));
     let refused = |_| Err::<(), _>(Mistake::config("vm[0].port", "bad without any"));
-    let mistake = handed.resolve(&file, refused).expect_err("not because of them");
+    let mistake = handed.resolve(&file, &listed, refused).expect_err("not because of them");
     assert_eq!(mistake.what(), "bad without any");
+}
+
+#[test]
+fn guests_that_the_directory_does_not_have_cost_no_look_at_the_whole_of_it() {
+    let file = host_file();
+    let mut handed = Handed::default();
+    for n in 0..100 {
+        let name = if n % 2 == 0 { format!("x{n}") } else { "far".into() };
+        handed.vms.push((one(&name, &format!("vnet{n}")), "x.toml".into()));
+    }
+    let listed = weir_model::agent::parse_directory(DIRECTORY).expect("sound");
+    let looks = std::cell::Cell::new(0);
+    let resolve = |file: AgentConfig| {
+        looks.set(looks.get() + 1);
+        Ok(file.vms.len())
+    };
+    let (left, handed) = handed.resolve(&file, &listed, resolve).expect("without them");
+    assert_eq!((left, handed.refused.len(), looks.get()), (1, 100, 1));
 }
 
 fn one(name: &str, port: &str) -> HandedVm {
@@ -251,26 +271,6 @@ fn a_folder_that_cannot_be_read_is_not_an_empty_one() {
     assert!(format!("{error:#}").contains("vms.d: cannot be read"), "{error:#}");
 }
 
-/// What a controller said of `a`, without a port, and of `db`.
-fn kept() -> Kept {
-    let vm = |name: &str, number, port: &str| Vm {
-        name: name.into(),
-        number,
-        host: "h0".into(),
-        addresses: vec![format!("10.1.0.{number}")],
-        local: Some(Local {
-            port: port.into(),
-            floor_out: 3_000_000,
-            floor_in: 4_000_000,
-            ..Local::default()
-        }),
-        ..Vm::default()
-    };
-    let vms = vec![vm("a", 1, ""), vm("db", 3, "tap3")];
-    let red = Tenant { name: "red".into(), version: 1, vms, hosts: Vec::new(), queue: None };
-    Kept { host: "h0".into(), ..Kept::default() }.with([&red])
-}
-
 #[test]
 fn a_file_that_may_not_be_read_is_left_out_alone() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -291,6 +291,26 @@ fn a_file_that_may_not_be_read_is_left_out_alone() {
     assert_eq!(ports(&setup), [("a", "p0"), ("db", "vnet9")]);
     let [("1", why)] = refused(&setup)[..] else { panic!("{:?}", setup.handed.refused) };
     assert!(why.starts_with("Permission denied"), "{why}");
+}
+
+/// What a controller said of `a`, without a port, and of `db`.
+fn kept() -> Kept {
+    let vm = |name: &str, number, port: &str| Vm {
+        name: name.into(),
+        number,
+        host: "h0".into(),
+        addresses: vec![format!("10.1.0.{number}")],
+        local: Some(Local {
+            port: port.into(),
+            floor_out: 3_000_000,
+            floor_in: 4_000_000,
+            ..Local::default()
+        }),
+        ..Vm::default()
+    };
+    let vms = vec![vm("a", 1, ""), vm("db", 3, "tap3")];
+    let red = Tenant { name: "red".into(), version: 1, vms, hosts: Vec::new(), queue: None };
+    Kept { host: "h0".into(), ..Kept::default() }.with([&red])
 }
 
 #[test]
