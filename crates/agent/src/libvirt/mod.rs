@@ -59,8 +59,8 @@ pub fn hook(config: &Path, operation: &str, xml: impl Read) -> Result<Vec<String
     let name = shortened(&domain.name);
     // An element that was removed takes the VMs back. One that is wrong leaves what was handed over.
     let vms = match step {
-        Step::HandOver => domain.handed().map_err(|e| anyhow!("domain `{name}`: {e}"))?,
-        Step::TakeBack => Vec::new(),
+        Step::HandOver => domain.handed().map_err(|e| anyhow!("domain `{name}`: {e}")),
+        Step::TakeBack => Ok(Vec::new()),
     };
     let file = match crate::config::read(config) {
         Ok(file) => file,
@@ -70,6 +70,11 @@ pub fn hook(config: &Path, operation: &str, xml: impl Read) -> Result<Vec<String
     };
     let folder = handed::folder(&file.run_dir, &file.instance);
     let path = folder.join(format!("{}.toml", domain.uuid));
+    if vms.is_err() && operation == "start" {
+        // It is of an earlier run whose end was missed, and its port may be another guest's by now.
+        take_back(&path)?;
+    }
+    let vms = vms?;
     if vms.is_empty() {
         let said = || format!("domain `{name}`: its VMs were taken back");
         return Ok(take_back(&path)?.then(said).into_iter().collect());

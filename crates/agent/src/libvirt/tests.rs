@@ -138,6 +138,18 @@ fn an_element_that_is_wrong_by_now_leaves_a_running_guest_as_it_was() {
 }
 
 #[test]
+fn an_element_that_is_wrong_when_a_guest_starts_gives_up_the_port_of_an_earlier_run() {
+    let place = Place::new();
+    let xml = domain(&element("<weir:vm floor_out='5Mbit' floor_in='5Mbit'/>"), &tap(3));
+    place.hook("start", &xml).expect("sound");
+    // Its end was missed: the hook was killed, or `agent.toml` was half edited.
+    let wrong = domain(&element("<weir:vm floor_out='5' floor_in='5Mbit'/>"), &tap(9));
+    let error = place.hook("start", &wrong).expect_err("no unit");
+    assert!(error.contains("vm[0]: floor_out: `5` has no"), "{error}");
+    assert_eq!(place.file(), None, "vnet3 may be another guest's");
+}
+
+#[test]
 fn two_interfaces_are_told_apart_by_their_addresses() {
     let two = format!("{}{}", tap(1), tap(2));
     let vms = "<vm name='front' mac='52:54:00:00:00:02' floor_out='2M' floor_in='2M'/>\
