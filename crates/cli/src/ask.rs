@@ -11,7 +11,7 @@ use std::io::{IsTerminal as _, stdin, stdout};
 use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{
-    Budget, BudgetClass, Explain, External, Gone, Key, LeftAlone, Pair, Renamed, Reply, Request,
+    Budget, BudgetClass, Explain, External, Key, LeftAlone, Pair, Renamed, Reply, Request,
     TenantUse, Top, Translation, Unenforced,
 };
 use weir_model::text::show_size;
@@ -129,21 +129,10 @@ fn note_text(top: &Top) -> String {
             over.factor() * 100.0
         ));
     }
-    for Gone { vm, port, why } in &top.gone {
-        text.push_str(&match why {
-            Some(why) if port.is_empty() => {
-                format!("{vm} is not guarded: {why}; no floor of it is enforced\n")
-            }
-            None if port.is_empty() => format!(
-                "{vm} is gone: its port was not handed over; no floor of it is enforced\n"
-            ),
-            Some(why) => format!(
-                "{vm} is not guarded: its port {port} is refused: {why}; no floor of it is enforced\n"
-            ),
-            None => format!(
-                "{vm} is gone: its port {port} is not on this host; no floor of it is enforced\n"
-            ),
-        });
+    for gone in &top.gone {
+        let is = if gone.why.is_some() { "not guarded" } else { "gone" };
+        let (vm, what) = (&gone.vm, gone.what());
+        text.push_str(&format!("{vm} is {is}: {what}; no floor of it is enforced\n"));
     }
     text.push_str(&floors_text(top));
     text.push_str(&unenforced_text(&top.pairs));

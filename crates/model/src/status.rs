@@ -368,11 +368,23 @@ pub struct Meter {
 pub struct Gone {
     /// Its name.
     pub vm: String,
-    /// The interface.
+    /// The interface; empty if it was not handed over.
     pub port: String,
     /// Reason why it cannot be guarded; absent if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+}
+
+impl Gone {
+    /// What is the matter with its port, in words.
+    pub fn what(&self) -> String {
+        match (&self.why, self.port.as_str()) {
+            (Some(why), "") => why.clone(),
+            (None, "") => "its port was not handed over".into(),
+            (Some(why), port) => format!("its port {port} is refused: {why}"),
+            (None, port) => format!("its port {port} is not on this host"),
+        }
+    }
 }
 
 /// Floors beyond the uplink: all are scaled down by the same factor, `budget_bps / floors_bps`.
@@ -461,4 +473,20 @@ pub struct Explain {
     pub pair: Pair,
     /// The chain of reasons, one sentence each, from the hose to the rate.
     pub reasons: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_is_gone_without_a_port_has_none_in_its_reason() {
+        let what = |port: &str, why: Option<&str>| {
+            Gone { vm: "a".into(), port: port.into(), why: why.map(Into::into) }.what()
+        };
+        assert_eq!(what("", None), "its port was not handed over");
+        assert_eq!(what("", Some("c.toml: no rate")), "c.toml: no rate");
+        assert_eq!(what("p", None), "its port p is not on this host");
+        assert_eq!(what("p", Some("it is taken")), "its port p is refused: it is taken");
+    }
 }

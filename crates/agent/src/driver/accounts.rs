@@ -139,11 +139,8 @@ impl Driver {
             troubles.push(of("Unenforced", one.vm, one.why));
         }
         for one in self.told_gone() {
-            let why = match one.why {
-                Some(why) => format!("its port {} is refused: {why}", one.port),
-                None => format!("its port {} is not on this host", one.port),
-            };
-            troubles.push(of("Unenforced", one.vm, why));
+            let what = one.what();
+            troubles.push(of("Unenforced", one.vm, what));
         }
         if let Some(over) = self.dataplane.overbooked() {
             troubles.push(of("Overbooked", String::new(), over.to_string()));
