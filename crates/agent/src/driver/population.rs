@@ -204,10 +204,15 @@ impl Driver {
             let is_known = known.contains(&(vm.name.as_str(), vm.port.as_str()));
             let is_here = self.dataplane.device_name(&vm.port).is_some();
             let is_handed = next.handed.has(&vm.name);
-            // What hands ports over also takes them back, and no person waits for an answer.
-            let may_be_missing = is_known || is_handed || self.setup.handed.has(&vm.name);
+            // What hands ports over also takes them back, and no person waits for an answer. Only the
+            // controller may leave a port out: its guest may start later than this state comes.
+            let is_elsewhere = vm.port.is_empty() || is_handed || self.setup.handed.has(&vm.name);
+            let may_be_missing = is_known || is_elsewhere;
             if !is_here && !may_be_missing {
-                let what = missing(vm);
+                let what = format!(
+                    "vm `{}` has port `{}`, which is not on this host; make it before the reload",
+                    vm.name, vm.port
+                );
                 return Err(Mistake::config(format!("vm[{i}].port"), what).tell_in(&self.config));
             }
             let is_refused = id.is_some_and(|id| self.reloads.ports.why(id).is_some());
@@ -217,21 +222,6 @@ impl Driver {
         }
         Ok(gone)
     }
-}
-
-/// Why a reload or the controller's state is refused.
-fn missing(vm: &VmConfig) -> String {
-    if vm.port.is_empty() {
-        return format!(
-            "vm `{}` has no port: write the name of its interface on the host into spec.network.port, or let \
-             it be handed over (docs/libvirt.md)",
-            vm.name
-        );
-    }
-    format!(
-        "vm `{}` has port `{}`, which is not on this host; make it before the reload",
-        vm.name, vm.port
-    )
 }
 
 /// What the data plane said, with the names of whom it concerns: it knows numbers and interfaces only.
