@@ -28,6 +28,9 @@ pub(crate) const SEGMENTS: usize = 64;
 const ETHERNET: usize = 14;
 /// Where a datagram's number is.
 const NUMBER_AT: usize = 28;
+/// Longest wait before `stop` and the end are looked at again. A longer one keeps a slow stream's thread, and
+/// a server that ends, for as long as one datagram takes at that rate: hours at 1 bit/s.
+const TURN: Span = Span::from_millis(10);
 /// Between two tries, when the device's queue is full.
 const FULL: Span = Span::from_micros(200);
 
@@ -76,7 +79,8 @@ pub(crate) fn send(socket: &UdpSocket, order: &Order, progress: &Progress) {
         }
         let due = schedule.due(at, rate, frame);
         if due < burst as u64 {
-            sockets::wait(&mut [], rate.time_for(Bytes::new(frame * (burst as u64 - due))));
+            let next = rate.time_for(Bytes::new(frame * (burst as u64 - due)));
+            sockets::wait(&mut [], next.min(TURN));
             continue;
         }
         let count = burst.min((most - sent) as usize);
@@ -169,6 +173,23 @@ mod tests {
         assert_eq!(schedule.due(at(105), rate, frame), 10, "90 are forgotten");
         schedule.sent += 10;
         assert_eq!(schedule.due(at(106), rate, frame), 1);
+    }
+
+    #[test]
+    fn a_stream_whose_first_datagram_is_due_in_hours_ends_in_its_time() {
+        use super::super::note::Body;
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = socket.local_addr().expect("bound");
+        let start = Start { is_back: true, rate: 1, millis: 100, size: 1000 };
+        let note = Note { session: 1, token: 1, number: 0, body: Body::Flow };
+        let order = Order { to, start, note, budget: 1000 };
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            send(&socket, &order, &Progress::default());
+            tell.send(()).expect("the test waits");
+        });
+        let ended = told.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(ended, Ok(()), "its thread waits on");
     }
 
     #[test]
