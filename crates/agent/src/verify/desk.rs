@@ -310,6 +310,8 @@ impl Desk {
             }
             _ => {}
         }
+        // One that runs back gives way to a new one there.
+        self.end(who);
         let prober = self.prober(at, who)?;
         let running = Stream { phase: Phase::Running, ..Stream::default() };
         if !start.is_back {
@@ -505,7 +507,10 @@ mod tests {
         desk.turn(at(1100));
         assert!(progress.stop.load(Ordering::Relaxed), "its prober is silent");
         let order = desk.hear(at(1101), from(1), &octets, &|| 0).and_then(|answer| answer.order);
-        assert_eq!(order.expect("a stream").0.budget, 0, "it is used up");
+        let (order, progress) = order.expect("a stream");
+        assert_eq!(order.budget, 0, "it is used up");
+        ask(&mut desk, 1102, 1, &note(5, token, begin(false)), QUESTION).expect("an answer");
+        assert!(progress.stop.load(Ordering::Relaxed), "two would run");
     }
 
     #[test]
