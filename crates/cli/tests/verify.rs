@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -374,6 +374,13 @@ fn policer(per_second: f64) -> Fault {
 #[test]
 fn a_rate_is_carried_or_not_in_each_direction() {
     let world = World::new("rate");
+/// Whether it is a question about a stream that runs, or the answer.
+fn is_about_a_stream(frame: &[u8]) -> bool {
+    const STREAM: u8 = 10;
+    let note = frame.get(L4 + 8..).filter(|_| is_v4_udp(frame)).unwrap_or_default();
+    note.starts_with(b"weir-vfy") && note.get(9) == Some(&STREAM)
+}
+
     let server = world.serve(&["10.99.0.2"]);
     let arguments = ["10.99.0.2", "--rate", "10Mbit", "--time", "1s"];
     // What a busy machine sends too slowly proves nothing.
@@ -394,6 +401,26 @@ fn a_rate_is_carried_or_not_in_each_direction() {
     // Ctrl-C ends both sides, the server also in a stream.
     let mut prober = world.weir("a", &["10.99.0.2", "--rate", "10Mbit", "--time", "30s"]);
     let mut prober =
+    // Questions while a stream runs are few, and an answer that comes late is taken for no other's.
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&asked);
+    let counts: Fault = Box::new(move |frame| {
+        counter.fetch_add(u32::from(is_about_a_stream(frame)), Ordering::Relaxed);
+        true
+    });
+    let mut held = Vec::new();
+    let late: Fault = Box::new(move |frame| {
+        if is_about_a_stream(frame) {
+            std::mem::swap(frame, &mut held);
+        }
+        !frame.is_empty()
+    });
+    let late = world.verify([counts, late], &arguments);
+    let [_, there, back] = late.row("floors of 10 Mb/s");
+    assert!(is_carried(there) && is_carried(back), "{there}; {back}");
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked < 100, "{asked} questions in two streams of a second");
+
         prober.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
     let said = BufReader::new(prober.stderr.take().expect("piped"));
     let streams = said.lines().map_while(Result::ok).any(|line| line.ends_with("10 Mb/s there"));

@@ -51,6 +51,11 @@ const TIMES: usize = 64;
 const BETWEEN: Span = Span::from_millis(5);
 /// Between two questions while a stream runs. The server takes a prober for gone after five of them.
 const ALIVE: Span = Span::from_millis(200);
+/// Numbers of questions about streams, so that no answer that comes late is taken for another question's:
+/// while a stream runs, its start there and back, and its end.
+const RUNS: usize = 0;
+const STARTS: [usize; 2] = [1, 2];
+const ENDED: usize = 3;
 /// Longest wait for another prober's stream.
 const QUEUE: Span = Span::from_secs(120);
 
@@ -86,6 +91,8 @@ pub(crate) struct Prober<'a> {
     round_trip: Span,
     /// By number.
     backs: BTreeMap<usize, Back>,
+    /// Of the stream back.
+    arrivals: Arrivals,
     stop: &'a AtomicBool,
 }
 
@@ -117,7 +124,8 @@ impl<'a> Prober<'a> {
         getrandom::fill(&mut random).map_err(|e| anyhow::anyhow!("no random session: {e}"))?;
         let session = u64::from_ne_bytes(random);
         let (token, round_trip, backs) = (0, PATIENCE, BTreeMap::new());
-        Ok(Self { at, local, ways, ports, raw, session, token, round_trip, backs, stop })
+        let arrivals = Arrivals::default();
+        Ok(Self { at, local, ways, ports, raw, session, token, round_trip, backs, arrivals, stop })
     }
 
     /// Where questions are sent from.
@@ -243,13 +251,10 @@ impl<'a> Prober<'a> {
             for datagram in buffer[..got.octets].chunks(got.segment) {
                 match parse(datagram) {
                     Some(note) if matches!(note.body, Body::Other(_)) => return Ok(note),
-                    Some(note)
-                        if note.session == self.session
-                            && note.number == number as u32
-                            && !matches!(note.body, Body::Flow | Body::Back { .. }) =>
-                    {
-                        return Ok(note);
-                    }
+                    Some(note) if note.session != self.session => {}
+                    Some(Note { body: Body::Flow, .. }) => self.arrivals.add(now()),
+                    Some(Note { body: Body::Back { .. }, .. }) => {}
+                    Some(note) if note.number == number as u32 => return Ok(note),
                     _ => {}
                 }
             }
@@ -418,7 +423,7 @@ impl<'a> Prober<'a> {
     }
 
     fn state(&mut self) -> Result<Stream> {
-        match self.further(Body::Stream(Stream::default()), 0, QUESTION)? {
+        match self.further(Body::Stream(Stream::default()), ENDED, QUESTION)? {
             Body::Stream(stream) => Ok(stream),
             _ => bail!("{}: the server says something else than asked", self.at),
         }
@@ -428,6 +433,7 @@ impl<'a> Prober<'a> {
     fn start(&mut self, start: &Start, say: &mut dyn FnMut(&str)) -> Result<()> {
         let end = now() + QUEUE;
         let mut is_told = false;
+        let number = STARTS[usize::from(start.is_back)];
         loop {
             let Body::Stream(stream) = self.further(Body::Start(*start), 0, QUESTION)? else {
                 bail!("{}: the server does not know streams", self.at)
@@ -469,11 +475,10 @@ impl<'a> Prober<'a> {
 
     /// Waits for a sender, and lets the server know meanwhile that it is meant.
     fn watch(&mut self, progress: &Progress) -> Result<()> {
-        let alive = encode(&self.note(Body::Stream(Stream::default()), 0), QUESTION);
+        let alive = encode(&self.note(Body::Stream(Stream::default()), RUNS), QUESTION);
         while !progress.is_done.load(Ordering::Acquire) {
             let _ = self.ways[0].send(&alive);
-            let _ = self.answer(now() + ALIVE, 0);
-            self.is_stopped()?;
+            self.listen(now() + ALIVE)?;
         }
         Ok(())
     }
@@ -481,9 +486,10 @@ impl<'a> Prober<'a> {
     fn stream_back(&mut self, start: &Start) -> Result<Carried> {
         let dropped = control::dropped(&self.ways[0]).unwrap_or(0);
         self.start(start, &mut |_| {})?;
-        let alive = encode(&self.note(Body::Stream(Stream::default()), 0), QUESTION);
+        self.arrivals = Arrivals::default();
+        let alive = encode(&self.note(Body::Stream(Stream::default()), RUNS), QUESTION);
         let end = now() + Span::from_millis(start.millis.into()) + Span::from_secs(3);
-        let (mut arrivals, mut state) = (Arrivals::default(), Stream::default());
+        let mut state = Stream::default();
         let (mut asked, mut done) = (Time::from_nanos(0), None);
         let mut buffer = vec![0; BUFFER];
         // What is on the way when the server is done still counts.
@@ -499,7 +505,7 @@ impl<'a> Prober<'a> {
                 for note in buffer[..got.octets].chunks(got.segment).filter_map(parse) {
                     match note.body {
                         _ if note.session != self.session => {}
-                        Body::Flow => arrivals.add(now()),
+                        Body::Flow => self.arrivals.add(now()),
                         Body::Stream(stream) => state = stream,
                         _ => {}
                     }
@@ -517,8 +523,8 @@ impl<'a> Prober<'a> {
             frame: flow::frame(start.size.into(), self.at.is_ipv6()),
             sent: state.datagrams,
             sent_in: Span::from_nanos(state.lasted),
-            got: arrivals.datagrams,
-            got_in: arrivals.lasted(),
+            got: self.arrivals.datagrams,
+            got_in: self.arrivals.lasted(),
             dropped: control::dropped(&self.ways[0]).unwrap_or(0).saturating_sub(dropped),
         })
     }
