@@ -107,7 +107,8 @@ impl World {
         for line in [
             "link set lo up".to_owned(),
             format!("link set up0 address 02:57:00:00:01:0{n} up"),
-            format!("addr add 10.99.0.{n}/24 dev up0"),
+            // As of hosts that have several addresses by labels.
+            format!("addr add 10.99.0.{n}/24 dev up0 label up0:{n}"),
             format!("addr add fd99::{n}/64 dev up0 nodad"),
             format!("neigh add 10.99.0.{0} lladdr 02:57:00:00:01:0{0} dev up0", 3 - n),
             format!("neigh add fd99::{0} lladdr 02:57:00:00:01:0{0} dev up0", 3 - n),

@@ -235,9 +235,11 @@ pub(crate) fn device_mtu(local: IpAddr) -> Result<u16> {
         entry.address.as_ref().and_then(address).is_some_and(|at| at.ip() == local)
     };
     let entry = nix::ifaddrs::getifaddrs()?.find(has);
-    let name = entry.ok_or_else(|| anyhow!("{local}: no device has this address"))?.interface_name;
+    let label = entry.ok_or_else(|| anyhow!("{local}: no device has this address"))?.interface_name;
+    // An address may have a label, `eth0:1`. No device has a colon in its name.
+    let name = label.split(':').next().unwrap_or(&label);
     let mut netlink = weir_dataplane::nl::Socket::open()?;
-    let link = weir_dataplane::nl::link::get(&mut netlink, &name)?;
+    let link = weir_dataplane::nl::link::get(&mut netlink, name)?;
     let mtu = link.with_context(|| format!("{name}: the device is gone"))?.mtu;
     // The loopback's exceeds what a packet can have.
     Ok(mtu.min(u16::MAX.into()) as u16)
