@@ -232,9 +232,9 @@ impl<'a> Prober<'a> {
         Ok(Err(silence))
     }
 
-    /// The next answer until then. Answers to probes and datagrams of streams come to this socket, too,
-    /// and are none.
-    fn answer(&self, until: Time, number: usize) -> Result<Note, Silence> {
+    /// The next answer until then. Answers to probes come to this socket, too, and are none. A stream back may
+    /// begin before its answer comes.
+    fn answer(&mut self, until: Time, number: usize) -> Result<Note, Silence> {
         let mut buffer = vec![0; BUFFER];
         loop {
             let left = until.since(now());
@@ -417,8 +417,9 @@ impl<'a> Prober<'a> {
         }
         self.listen(now() + ROUND + self.round_trip)?;
         let backs = self.backs.range(PINGS..PINGS + TIMES);
-        let there = |back: &Back| back.came as i64 - back.sent as i64;
-        let home = |back: &Back| back.here as i64 - back.left as i64;
+        // A server may say any time.
+        let there = |back: &Back| (back.came as i64).saturating_sub(back.sent as i64);
+        let home = |back: &Back| (back.here as i64).saturating_sub(back.left as i64);
         Ok(Trips::of(backs.map(|(_, back)| (there(back), home(back))).collect()))
     }
 
@@ -432,10 +433,10 @@ impl<'a> Prober<'a> {
     /// Begins a stream, after those of others.
     fn start(&mut self, start: &Start, say: &mut dyn FnMut(&str)) -> Result<()> {
         let end = now() + QUEUE;
-        let mut is_told = false;
         let number = STARTS[usize::from(start.is_back)];
+        let mut is_told = false;
         loop {
-            let Body::Stream(stream) = self.further(Body::Start(*start), 0, QUESTION)? else {
+            let Body::Stream(stream) = self.further(Body::Start(*start), number, QUESTION)? else {
                 bail!("{}: the server does not know streams", self.at)
             };
             if stream.phase != Phase::Busy {
@@ -485,8 +486,8 @@ impl<'a> Prober<'a> {
 
     fn stream_back(&mut self, start: &Start) -> Result<Carried> {
         let dropped = control::dropped(&self.ways[0]).unwrap_or(0);
-        self.start(start, &mut |_| {})?;
         self.arrivals = Arrivals::default();
+        self.start(start, &mut |_| {})?;
         let alive = encode(&self.note(Body::Stream(Stream::default()), RUNS), QUESTION);
         let end = now() + Span::from_millis(start.millis.into()) + Span::from_secs(3);
         let mut state = Stream::default();

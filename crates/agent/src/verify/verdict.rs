@@ -192,7 +192,7 @@ pub(crate) struct Carried {
 impl Carried {
     fn rate(&self, datagrams: u64, span: Span) -> f64 {
         let seconds = span.as_secs_f64();
-        if seconds == 0.0 { 0.0 } else { (datagrams * self.frame * 8) as f64 / seconds }
+        if seconds == 0.0 { 0.0 } else { datagrams as f64 * (self.frame * 8) as f64 / seconds }
     }
 
     fn judge(&self, asked: Rate) -> (State, String) {
@@ -201,7 +201,7 @@ impl Carried {
         }
         let share = |lost: u64| lost as f64 / self.sent as f64;
         let lost = self.sent.saturating_sub(self.got);
-        let by_network = lost.saturating_sub(self.dropped * SEGMENTS as u64);
+        let by_network = lost.saturating_sub(self.dropped.saturating_mul(SEGMENTS as u64));
         // The first datagram begins the time that the others take.
         let got = self.rate(self.got.saturating_sub(1), self.got_in);
         let sent = self.rate(self.sent, self.sent_in);
