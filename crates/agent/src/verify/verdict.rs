@@ -528,8 +528,8 @@ fn length(largest: &Largest, probed: &[Probed]) -> Row {
         Some(got) if got >= wanted => (State::Fine, got.to_string()),
         Some(got) => (State::Fails, format!("{got} of {wanted}")),
     };
-    let (state, mut to) = side(there, own);
-    let (other, mut home) = match back {
+    let (mut state, mut to) = side(there, own);
+    let (mut other, mut home) = match back {
         // No longer question arrives, so no longer answer leaves.
         Some(back) if Some(back) == there && back < own.min(peer) => {
             (State::Unknown, format!("{back} or more"))
@@ -540,9 +540,11 @@ fn length(largest: &Largest, probed: &[Probed]) -> Row {
         let cleared = |(sent, fate): &(Marks, Fate)| matches!(fate, Fate::Came(came) if sent.dont_fragment && !came.dont_fragment);
         probed.iter().any(|one| of(one).all.iter().any(cleared))
     };
-    for (text, of) in [(&mut to, (|p| &p.there) as fn(&Probed) -> &Fates), (&mut home, |p| &p.back)]
-    {
+    let there = (&mut state, &mut to, (|p| &p.there) as fn(&Probed) -> &Fates);
+    for (state, text, of) in [there, (&mut other, &mut home, |p| &p.back)] {
         if is_cleared(of) {
+            // What arrives may have been in fragments, which the kernel puts together.
+            *state = State::Unknown.max(*state);
             text.push_str(", DF is cleared");
         }
     }

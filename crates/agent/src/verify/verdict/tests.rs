@@ -197,7 +197,9 @@ fn a_smaller_mtu_fails_in_its_direction() {
     assert_eq!(said(None, None, 1500).1, "nothing passes");
     assert_eq!(said(Some(1400), Some(1400), 1400).0, State::Fails, "its device takes 1400");
     let cleared = facts(&|_, m| Some(Marks { dont_fragment: false, ..m }), KEEPS);
-    assert_eq!(found(&cleared, &needs(&[]), "MTU").1, "1500, DF is cleared");
+    let (state, there, back) = found(&cleared, &needs(&[]), "MTU");
+    assert_eq!((there.as_str(), back.as_str()), ("1500, DF is cleared", "1500"));
+    assert_eq!(state, State::Unknown, "whole, or in fragments");
 }
 
 #[test]
@@ -241,13 +243,13 @@ fn a_stream_is_judged_by_what_the_network_lost() {
     let (state, text) = slow.judge(rate);
     assert_eq!((state, text.as_str()), (State::Unknown, "only 50.0 Mb/s were sent"));
     assert_eq!(Carried { sent: 0, got: 0, ..stream }.judge(rate).0, State::Unknown);
-}
-
     // A server may say any number.
     for (sent, got, dropped) in [(u64::MAX, 0, 0), (u64::MAX, u64::MAX, 0), (9, 0, u64::MAX)] {
         let said = Carried { sent, got, dropped, ..stream };
         assert_ne!(said.judge(rate).1, "", "{said:?}");
     }
+}
+
 #[test]
 fn times_are_medians_and_clocks_differ_by_the_fastest_ways() {
     let ms = |n: i64| n * 1_000_000;
