@@ -146,6 +146,19 @@ fn the_dashboard_loads_goes_on_by_itself_and_survives_a_restart_of_the_controlle
     let token = &controller.first.token;
     page.see(&format!("document.querySelector('#token').value = '{token}'; document.querySelector('form').submit()"));
     until("the tenants are there", || page.see("document.title") == "Tenants – Weir");
+
+    // The map is one stop of the keyboard, arrows move in it, and a line says what the cell says.
+    page.see("document.querySelector('table.heat a[tabindex=\"0\"]').focus()");
+    for key in ["ArrowRight", "End", "ArrowDown", "ArrowLeft"] {
+        for kind in ["rawKeyDown", "keyUp"] {
+            page.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key}));
+        }
+    }
+    let cell = "document.activeElement.matches('table.heat td:nth-last-child(3) a')";
+    assert_eq!(page.see(cell), true, "the last cell but one");
+    assert_eq!(page.see("document.querySelectorAll('table.heat a[tabindex=\"0\"]').length"), 1);
+    let says = "document.activeElement.title == document.querySelector('.says').textContent";
+    assert_eq!(page.see(says), true);
     page.go(&format!("{server}/ui/tenants/gold"), "Tenant gold");
     until("the chart is drawn", || {
         page.see("document.querySelector('figure.chart')?.dataset.points") == "59"

@@ -165,7 +165,28 @@ fn what_agents_count_is_told_by_the_api_and_on_pages_to_those_who_may_see_it() {
         assert_eq!(browser.get(file).expect("it answers").status, 200, "{file}");
     }
 
+    // The map says what was held, apart from what was not tested and what is not known.
+    let map = text(&with_cookie(&mut browser, Method::GET, "/ui?only=map", &cookie));
+    for word in ["held 50.00 % of 40 s tested\"", "blue, 24 h: not tested", ": no data\""] {
+        assert!(map.contains(word), "{word}: {map}");
+    }
+    assert!(!map.contains("id=\"tenants\"") && !map.contains("figure"), "only what was asked for");
+    let cell = map.find("class=\"c-bad\" tabindex").expect("gold's present half hour");
+    let link = map[cell..].split('"').nth(5).expect("its address").to_owned();
+    assert!(link.starts_with("/ui/tenants/gold?at=") && link.ends_with("#broken"), "{link}");
+    let mut broken = |path: &str| text(&with_cookie(&mut browser, Method::GET, path, &cookie));
+    assert!(broken(link.trim_end_matches("#broken")).contains("<td>7</td>"));
+    let long_ago = broken("/ui/tenants/gold?only=broken&at=1000000000");
+    assert!(long_ago.contains("2001-09-09 01:30–02:00 UTC") && long_ago.contains("None."));
+    assert!(broken("/ui/vms/a?only=broken&at=18446744073709551615").contains("None."));
+    for path in ["/ui?at=soon", "/ui?only=map&only=now"] {
+        assert_eq!(with_cookie(&mut browser, Method::GET, path, &cookie).status, 400, "{path}");
+    }
+
     // A tenant sees its own, and another one nothing of it.
+    let map =
+        text(&controller.client_as("m", "tenant", Some("blue")).get("/ui").expect("it answers"));
+    assert!(map.contains("blue, 24 h: not tested") && !map.contains("gold"), "{map}");
     let mut gold = controller.client_as("g", "tenant", Some("gold"));
     let mut blue = controller.client_as("b", "tenant", Some("blue"));
     let seen = |client: &mut Client| {

@@ -1,9 +1,10 @@
 //! The accounts on the disk.
 //!
-//! Approach  A file of its own, for it can be lost without a promise being lost. Two tables for each day: sums by VM and
-//!           time, and stretches by time. A day that is too old is one table that is dropped.
+//! Approach  A file of its own, for it can be lost without a promise being lost. Three tables for each day: sums by VM and
+//!           time, stretches by time, and half hours by tenant. A day that is too old is tables that are dropped.
 //! Promises  A disk that is full or broken costs what it did not take, and is said once; the controller goes on.
 
+use super::course::{Row, Tested};
 use super::sum::{self, Sum};
 use super::{BUCKET, Stretch};
 use redb::{
@@ -45,6 +46,15 @@ fn sums(name: &str) -> TableDefinition<'_, (&'static str, u64), &'static [u8]> {
 /// Table of a day's stretches: time of the beginning, host and number to JSON.
 fn stretches(name: &str) -> TableDefinition<'_, (u64, &'static str, u64), &'static [u8]> {
     TableDefinition::new(name)
+}
+
+/// Table of a day's half hours: tenant and beginning to windows and those that held.
+fn courses(name: &str) -> TableDefinition<'_, (&'static str, u64), (u64, u64)> {
+    TableDefinition::new(name)
+}
+
+fn course_name(day: u64) -> String {
+    format!("course-{day:06}")
 }
 
 fn names(day: u64) -> (String, String) {
@@ -196,6 +206,26 @@ impl Keep {
         Ok(all)
     }
 
+    /// The half hours of all tenants of about a day that begins at `from`.
+    pub(super) fn read_course(&self, from: u64) -> Result<Vec<Row>, Trouble> {
+        let Some(database) = &self.database else { return Err(missing()) };
+        let transaction = database.begin_read().map_err(trouble)?;
+        let mut rows = Vec::new();
+        for day in from / DAY..=from / DAY + 1 {
+            let table = match transaction.open_table(courses(&course_name(day))) {
+                Ok(table) => table,
+                Err(TableError::TableDoesNotExist(_)) => continue,
+                Err(error) => return Err(trouble(error)),
+            };
+            for row in table.range::<(&str, u64)>(..).map_err(trouble)? {
+                let (key, value) = row.map_err(trouble)?;
+                let ((tenant, at), (windows, held)) = (key.value(), value.value());
+                rows.push((tenant.to_owned(), at, Tested { windows, held }));
+            }
+        }
+        Ok(rows)
+    }
+
     /// The same stretch, as it was kept before. Its beginning follows from two clocks, so it may differ by moments.
     pub(super) fn stretch_like(&self, told: &Stretch) -> Option<Stretch> {
         let begin = told.begin.as_millis();
@@ -207,12 +237,13 @@ impl Keep {
         all.find(|kept| kept.life == told.life)
     }
 
-    /// Writes rows and stretches, and drops days that are too old. Returns whether the stretches are on the disk; rows
-    /// are written with the next ones.
+    /// Writes rows, stretches and half hours, and drops days that are too old. Returns whether the latter two are on the
+    /// disk; rows are written with the next ones.
     pub(super) fn write<'a>(
         &mut self,
         rows: &[(String, u64, [Sum; 2])],
         broken: impl Iterator<Item = &'a Stretch>,
+        course: &[Row],
         now: Moment,
     ) -> bool {
         let broken: Vec<&Stretch> = broken.collect();
@@ -220,10 +251,12 @@ impl Keep {
             self.later.insert((vm.clone(), *at), *sums);
         }
         let today = now.as_millis() / DAY;
-        if self.later.is_empty() && broken.is_empty() && self.cleaned == today {
+        let is_nothing = self.later.is_empty() && broken.is_empty() && course.is_empty();
+        // A file that could not be used is opened anew by a write.
+        if is_nothing && self.cleaned == today && self.database.is_some() {
             return true;
         }
-        match self.write_all(&broken, today) {
+        match self.write_all(&broken, course, today) {
             Ok(()) => {
                 self.cleaned = today;
                 self.later.clear();
@@ -249,7 +282,12 @@ impl Keep {
         }
     }
 
-    fn write_all(&mut self, broken: &[&Stretch], today: u64) -> Result<(), Trouble> {
+    fn write_all(
+        &mut self,
+        broken: &[&Stretch],
+        course: &[Row],
+        today: u64,
+    ) -> Result<(), Trouble> {
         if self.database.is_none() {
             self.database = Some(create(&self.path).map_err(trouble)?);
         }
@@ -273,15 +311,25 @@ impl Keep {
             let key = (begin, stretch.host.as_str(), stretch.id);
             table.insert(key, json.as_slice()).map_err(trouble)?;
         }
+        for (tenant, at, Tested { windows, held }) in course {
+            let name = course_name(at / DAY);
+            let mut table = transaction.open_table(courses(&name)).map_err(trouble)?;
+            table.insert((tenant.as_str(), *at), (*windows, *held)).map_err(trouble)?;
+        }
         if self.cleaned != today {
-            let (oldest_sums, oldest_broken) = names(today.saturating_sub(self.days));
+            let oldest = today.saturating_sub(self.days);
+            let ((oldest_sums, oldest_broken), oldest_course) =
+                (names(oldest), course_name(oldest));
             let all: Vec<_> = transaction.list_tables().map_err(trouble)?.collect();
             for table in all {
                 use redb::TableHandle as _;
                 let name = table.name().to_owned();
                 let is_old =
                     |prefix: &str, oldest: &String| name.starts_with(prefix) && name < *oldest;
-                if is_old("sums-", &oldest_sums) || is_old("broken-", &oldest_broken) {
+                if is_old("sums-", &oldest_sums)
+                    || is_old("broken-", &oldest_broken)
+                    || is_old("course-", &oldest_course)
+                {
                     transaction.delete_table(table).map_err(trouble)?;
                 }
             }

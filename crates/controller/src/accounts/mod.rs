@@ -10,6 +10,7 @@
 //! Not here  When a floor is broken: see [`weir_core::accounts`].
 
 mod alerts;
+mod course;
 mod keep;
 mod numbers;
 mod queues;
@@ -18,6 +19,7 @@ mod survey;
 mod told;
 
 pub(crate) use alerts::{Alert, alerts};
+pub(crate) use course::{COLUMN, COLUMNS, Columns, Tested};
 pub(crate) use numbers::Numbers;
 pub(crate) use queues::{HOUR, Own};
 pub(crate) use sum::Sum;
@@ -27,6 +29,7 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::state::{State, Stored, Ways};
 use crate::view::View;
+use course::Course;
 use keep::Keep;
 use queues::Queues;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -98,6 +101,7 @@ struct Inner {
     broken: VecDeque<Stretch>,
     /// Stretches that changed since they were written.
     unwritten: BTreeMap<(String, u64, u64), Stretch>,
+    course: Course,
 }
 
 /// What a host said last.
@@ -182,6 +186,7 @@ impl Books {
         let (grown, stretches, is_first) = {
             let mut inner = self.lock();
             inner.begun.get_or_insert(now);
+            inner.course.hear(now);
             inner.hear(host, said, &survey, now)
         };
         // Nothing waits for the disk while it holds what all hosts share.
@@ -234,6 +239,7 @@ impl Books {
 
     /// Writes what changed, and drops what is too old.
     pub(crate) fn write(&self, now: Moment, view: &View) {
+        self.recall(now);
         let (stored, _) = view.all(&[Kind::Vm]);
         let of = |stored: &Arc<Stored>| Some(key(stored.object.owner()?, stored.object.name()));
         let present: BTreeSet<String> = stored.iter().filter_map(of).collect();
@@ -245,6 +251,7 @@ impl Books {
             rows.extend(vm.bucket.map(|(at, sums)| (name.clone(), at, sums)));
         }
         let stretches = std::mem::take(&mut inner.unwritten);
+        let course = inner.course.take_unwritten(now);
         let oldest = now.as_millis().saturating_sub(STEP * STEPS as u64);
         inner.vms.retain(|name, vm| {
             vm.steps.retain(|(at, _)| *at >= oldest);
@@ -253,11 +260,12 @@ impl Books {
             vm.is_unwritten || !vm.steps.is_empty() || present.contains(name)
         });
         drop(inner);
-        if self.keeper().write(&rows, stretches.values(), now) {
+        if self.keeper().write(&rows, stretches.values(), &course, now) {
             return;
         }
         // They are written with the next ones, but for those that changed since.
         let mut inner = self.lock();
+        inner.course.put_back(&course);
         let left = LISTED.saturating_sub(inner.unwritten.len());
         for (key, stretch) in stretches.into_iter().take(left) {
             inner.unwritten.entry(key).or_insert(stretch);
@@ -266,6 +274,8 @@ impl Books {
 
     /// Writes for ever.
     pub(crate) async fn run(self: Arc<Self>, clock: Clock, view: Arc<View>) {
+        let books = Arc::clone(&self);
+        drop(tokio::task::spawn_blocking(move || books.recall(clock.now())).await);
         loop {
             tokio::time::sleep(WRITTEN).await;
             let (books, view) = (Arc::clone(&self), Arc::clone(&view));
@@ -512,6 +522,7 @@ impl Inner {
                 vm.steps.pop_front();
             }
         }
+        self.course.count(key, now, grown);
         vm.total[way].add(grown);
         vm.steps.back_mut().expect("it has one").1[way].add(grown);
         let mut over = None;

@@ -435,10 +435,33 @@ fn the_course_of_ten_minutes_has_rates_and_parts_that_were_held() {
     );
     assert_eq!((series.held[56], series.held[55]), (Some(0.5), None));
     assert_eq!((series.out[55], series.out[57]), (None, Some(0)), "nothing is known of before");
-    let map = books.map(&["gold/a".into()], at(0), at(600), 2);
-    assert_eq!(map, [[None, None]], "not written yet");
+    let tested = |row: &[Tested]| (row[COLUMNS - 1].windows, row[COLUMNS - 1].held);
+    let map = |books: &Books| {
+        let (columns, vms) = books.course_of_vms("gold", ["a", "b", "none"].into_iter(), at(30));
+        assert_eq!(columns.is_known.iter().filter(|known| **known).count(), 1);
+        let (_, tenants) = books.course(["gold", "blue"].into_iter(), at(30));
+        let of = |rows: Vec<Vec<Tested>>| rows.iter().map(|row| tested(row)).collect::<Vec<_>>();
+        (of(vms), of(tenants))
+    };
+    // a → b is out of a and into b, which are VMs of one tenant.
+    let whole = (vec![(10, 5), (10, 5), (0, 0)], vec![(20, 10), (0, 0)]);
+    assert_eq!(map(&books), whole, "of what is not written yet");
     books.write(at(31), &view);
-    assert_eq!(books.map(&["gold/a".into()], at(0), at(600), 2), [[Some(0.5), None]]);
+    books.write(at(32), &view);
+    assert_eq!(map(&books), whole);
+
+    // The next start adds to what this one wrote.
+    drop(books);
+    let books = Books::open(&folder.0, 30);
+    books.take("h0", said(1, 10, 5), at(33), &view);
+    books.take("h0", said(1, 11, 6), at(34), &view);
+    books.recall(at(35));
+    assert_eq!(map(&books), (vec![(11, 6), (11, 6), (0, 0)], vec![(22, 12), (0, 0)]));
+    books.write(at(36), &view);
+    drop(books);
+    let books = Books::open(&folder.0, 30);
+    books.write(at(37), &view);
+    assert_eq!(map(&books).1, [(22, 12), (0, 0)]);
 }
 
 #[test]

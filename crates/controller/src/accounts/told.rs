@@ -161,12 +161,23 @@ impl Books {
     ) -> Report {
         let until = asked.until.as_millis();
         let from = (asked.from.as_millis() / BUCKET * BUCKET).max(self.keeper().oldest(until));
-        let vms = vms(view, asked, &may);
-        let present: BTreeMap<String, (u64, [Sum; 2])> = {
-            let inner = self.lock();
-            let of = |(name, vm): (&String, &super::Vm)| Some((name.clone(), vm.bucket?));
-            inner.vms.iter().filter_map(of).collect()
-        };
+        let (floors, all_floors) = self.floors(view, asked, &may);
+        let (broken, more, all_broken) = self.stretches(asked, &may, all, |_| true);
+        let incomplete = !(all_floors && all_broken);
+        let from = Moment::from_millis(from);
+        Report { from, until: asked.until, floors, broken, more, incomplete }
+    }
+
+    /// How each floor was kept, and whether the disk gave all that it has.
+    pub(crate) fn floors(
+        &self,
+        view: &View,
+        asked: &Asked<'_>,
+        may: impl Fn(&str) -> bool,
+    ) -> (Vec<FloorTold>, bool) {
+        let until = asked.until.as_millis();
+        let from = (asked.from.as_millis() / BUCKET * BUCKET).max(self.keeper().oldest(until));
+        let vms = vms(view, asked, may);
         let (mut floors, mut is_whole) = (Vec::new(), true);
         for (name, spec) in &vms {
             let key = key(&spec.tenant, name);
@@ -174,21 +185,35 @@ impl Books {
             let (kept, all) = self.keeper().read(&key, from, until);
             is_whole &= all;
             let mut rows: BTreeMap<u64, [Sum; 2]> = kept.into_iter().collect();
-            rows.extend(present.get(&key).filter(|(at, _)| (from..=until).contains(at)).copied());
+            let present = self.lock().vms.get(&key).and_then(|vm| vm.bucket);
+            rows.extend(present.filter(|(at, _)| (from..=until).contains(at)));
             floors.extend(floors_of(name, spec, &rows, until.saturating_sub(from)));
         }
-        let wanted = |stretch: &Stretch| {
+        (floors, is_whole)
+    }
+
+    /// The stretches that `wanted` says yes of, the latest first; whether there are more, and whether the disk gave all
+    /// that it has.
+    pub(crate) fn stretches(
+        &self,
+        asked: &Asked<'_>,
+        may: impl Fn(&str) -> bool,
+        all: bool,
+        wanted: impl Fn(&Stretch) -> bool,
+    ) -> (Vec<StretchTold>, bool, bool) {
+        let until = asked.until.as_millis();
+        let from = (asked.from.as_millis() / BUCKET * BUCKET).max(self.keeper().oldest(until));
+        let is_asked = |stretch: &Stretch| {
             may(&stretch.tenant)
                 && asked.tenant.is_none_or(|tenant| stretch.tenant == tenant)
                 && asked.vm.is_none_or(|vm| stretch.from == vm || stretch.to == vm)
+                && wanted(stretch)
         };
-        let (mut broken, all_broken) = self.broken(from, until, wanted);
-        let incomplete = !(is_whole && all_broken);
+        let (mut broken, is_whole) = self.broken(from, until, is_asked);
         let more = broken.len() > STRETCHES;
         broken.truncate(STRETCHES);
         let broken = broken.into_iter().map(|stretch| told(stretch, all)).collect();
-        let from = Moment::from_millis(from);
-        Report { from, until: asked.until, floors, broken, more, incomplete }
+        (broken, more, is_whole)
     }
 
     /// Stretches, the latest first, and whether the disk gave all that it has.
@@ -308,30 +333,6 @@ impl Books {
         used
     }
 
-    /// The part of windows in which floors were held, by VM's key, in so many parts of a time: for a map.
-    pub(crate) fn map(
-        &self,
-        vms: &[String],
-        from: Moment,
-        until: Moment,
-        parts: usize,
-    ) -> Vec<Vec<Option<f64>>> {
-        let (from, until) = (from.as_millis() / BUCKET * BUCKET, until.as_millis());
-        let width = (until.saturating_sub(from) / parts.max(1) as u64).max(1);
-        let rows = vms.iter().map(|vm| {
-            let mut sums = vec![Sum::default(); parts];
-            let (kept, _) = self.keeper().read(vm, from, until);
-            for (at, row) in kept {
-                let part =
-                    usize::try_from((at - from) / width).unwrap_or(usize::MAX).min(parts - 1);
-                sums[part].add(row[OUT]);
-                sums[part].add(row[IN]);
-            }
-            sums.into_iter().map(Sum::share).collect()
-        });
-        rows.collect()
-    }
-
     /// Hosts that only observe.
     pub(crate) fn observing(&self) -> Vec<String> {
         let inner = self.lock();
@@ -341,7 +342,10 @@ impl Books {
 }
 
 fn vms(view: &View, asked: &Asked<'_>, may: impl Fn(&str) -> bool) -> Vec<(String, VmSpec)> {
-    let (stored, _) = view.all(&[Kind::Vm]);
+    let stored = match asked.vm {
+        Some(vm) => view.get(Kind::Vm, vm).into_iter().collect(),
+        None => view.all(&[Kind::Vm]).0,
+    };
     let all = stored.iter().filter_map(|stored| match &stored.object.spec {
         Spec::Vm(spec) => Some((stored.object.name().to_owned(), spec.clone())),
         _ => None,

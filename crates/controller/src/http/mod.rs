@@ -18,6 +18,7 @@ mod write;
 pub(crate) use accounts::{ANOTHERS, seen_pairs};
 pub(crate) use auth::actor_of_token;
 pub use openapi::document;
+pub(crate) use query::Params;
 pub(crate) use serve::CONNECTIONS;
 pub use serve::{Server, bind};
 

@@ -40,6 +40,7 @@ pub(crate) use ways::{LinkWay, Ways};
 use crate::problem::Problem;
 use crate::store::{REVISION, Snapshot, StoreError, Table, Write};
 use book::Book;
+pub(crate) use book::LinkUse;
 use numbers::Numbers;
 use records::AnswerRecord;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,14 @@
 //! The dashboard: pages of HTML that the controller makes itself.
 //!
 //! Problem   An operator wants to see which floors hold, and what is wrong, without installing anything.
-//! Approach  Each page is made whole by the server. A small script asks for the same page again, and puts those parts in
-//!           that changed; charts ask the API. The person is known by a cookie with a token of the API, which is read
+//! Approach  Each page is made whole by the server. A small script asks for those parts of it that are due (`?only=`), and
+//!           puts those in that changed; charts ask the API. The person is known by a cookie with a token of the API, which is read
 //!           for reading only: what changes something needs the header that a foreign page cannot set.
-//! Promises  Without scripts the pages show the same, as of when they were loaded. Nothing comes from other servers.
+//! Promises  Without scripts the pages show the same, as of when they were loaded. Nothing comes from other servers. A
+//!           page has a bounded number of rows, whatever the cloud has: `benches/dashboard.rs` measures the largest.
 //! Not here  What is counted: see [`crate::accounts`].
 
+mod heat;
 mod network;
 mod pages;
 mod parts;

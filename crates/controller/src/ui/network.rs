@@ -1,16 +1,16 @@
 //! The pages of the network: links, hosts, queues.
 
 use super::pages::{ROWS, apart, of_one_tenant};
-use super::parts::{live, plain, rate, state};
+use super::parts::{Wanted, more, plain, rate, state};
 use super::{refused, shell};
 use crate::accounts::HOUR;
 use crate::http::{Ctx, Shared};
 use crate::problem::Problem;
-use crate::state::Actor;
+use crate::state::{Actor, LinkUse};
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec};
 use weir_units::show;
@@ -19,7 +19,11 @@ use weir_units::show;
 const CARD: &str = "nic of ";
 
 /// `GET /ui/network`.
-pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
+pub(super) async fn network(
+    State(shared): Ctx,
+    Extension(actor): Extension<Actor>,
+    wanted: Wanted,
+) -> Response {
     if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
@@ -27,21 +31,45 @@ pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Acto
         Ok(links) => links,
         Err(problem) => return refused(&actor, &problem),
     };
+    apart(move || {
+        let main = html! {
+            (wanted.live("links", 5, || link_table(&shared, &links)))
+            (wanted.live("hosts", 5, || hosts(&shared)))
+        };
+        shell(&actor, "Network", &main)
+    })
+    .await
+}
+
+/// Those of so many links that are shown: if not all can be, those that have promised most of what they may.
+fn fullest(mut links: Vec<&LinkUse>) -> Vec<&LinkUse> {
+    if links.len() > ROWS {
+        let part = |link: &LinkUse, way: usize| {
+            (u128::from(link.has[way].as_bps()) << 32) / u128::from(link.may[way].as_bps().max(1))
+        };
+        links.sort_by_key(|link| std::cmp::Reverse(part(link, 0).max(part(link, 1))));
+        links.truncate(ROWS);
+    }
+    links
+}
+
+fn link_table(shared: &Shared, links: &[LinkUse]) -> Markup {
     // There are more hosts than a table has rows, and few see what is between switches.
     let (cards, cables): (Vec<_>, Vec<_>) =
         links.iter().partition(|link| link.name.starts_with(CARD));
+    let shown: Vec<&LinkUse> = fullest(cables).into_iter().chain(fullest(cards)).collect();
     let used = shared.books.used_by_host(&shared.view, shared.clock.now());
     let survey = shared.books.latest();
     let carried: BTreeMap<&str, _> =
         survey.links().map(|(name, used, most)| (name, (used, most))).collect();
-    let table = html! {
+    html! {
         table.sorted {
             thead { tr {
                 th { "link" } th { "tenants" } th { "may promise" } th { "promised up" } th { "promised down" }
                 th { "used up" } th { "used down" } th title="In the direction that carries more" { "borrows most" }
             } }
             tbody {
-                @for link in cables.iter().take(2 * ROWS).chain(cards.iter().take(2 * ROWS)) {
+                @for link in &shown {
                     @let host = link.name.strip_prefix(CARD);
                     @let seen = carried.get(link.name.as_str()).copied();
                     @let now = match host {
@@ -64,34 +92,38 @@ pub(super) async fn network(State(shared): Ctx, Extension(actor): Extension<Acto
             }
         }
         @if links.is_empty() { p { "There is no link yet: apply Hosts and Links." } }
+        @if links.len() > shown.len() { p { (links.len() - shown.len()) " more, which have promised less of what they may." } }
         p {
             "Used is what VMs of the host send and receive, also to each other on the same host. Links between switches "
             "carry what their hosts tell of pairs, each on the tree of its tenant; they have no counters here."
         }
-    };
+    }
+}
+
+fn hosts(shared: &Shared) -> Markup {
     let (hosts, _) = shared.view.all(&[Kind::Host]);
-    let observing = shared.books.observing();
-    let hosts = html! {
+    let observing: BTreeSet<String> = shared.books.observing().into_iter().collect();
+    html! {
         h2 { "Hosts" }
         table.sorted {
             thead { tr { th { "host" } th { "switch" } th { "rate" } th { "use" } th { "mode" } th { "state" } } }
             tbody {
-                @for stored in hosts.iter().take(2 * ROWS) {
+                @for stored in hosts.iter().take(ROWS) {
                     @if let Spec::Host(spec) = &stored.object.spec {
                         tr {
                             td { (stored.object.name()) }
                             td { (spec.switch) }
                             td { (rate(spec.rate.0.as_bps())) }
                             td { (plain(&spec.state)) }
-                            td { @if observing.iter().any(|name| name == stored.object.name()) { "observes" } @else { "enforces" } }
+                            td { @if observing.contains(stored.object.name()) { "observes" } @else { "enforces" } }
                             td { (state(&stored.object)) }
                         }
                     }
                 }
             }
         }
-    };
-    shell(&actor, "Network", &html! { (live("links", 5, &table)) (live("hosts", 5, &hosts)) })
+        (more(hosts.len(), ROWS, "weir get hosts"))
+    }
 }
 
 /// The address of a link's page. Names have letters, digits and `-._`, but for hosts' own links, which have spaces.
@@ -104,6 +136,7 @@ pub(super) async fn link(
     State(shared): Ctx,
     Extension(actor): Extension<Actor>,
     Path(name): Path<String>,
+    wanted: Wanted,
 ) -> Response {
     if let Some(answer) = of_one_tenant(&actor) {
         return answer;
@@ -156,9 +189,10 @@ pub(super) async fn link(
                 }
             }
             @if tenants.is_empty() { p { "None." } }
+            @if tenants.len() > ROWS { p { (tenants.len() - ROWS) " more" } }
             (hour(&shared, tenants.iter().map(String::as_str)))
         };
-        shell(&actor, &format!("Link {name}"), &live("link", 5, &told))
+        shell(&actor, &format!("Link {name}"), &wanted.live("link", 5, || told))
     })
     .await
 }
@@ -224,7 +258,11 @@ fn bar(part: u64, whole: u64) -> Markup {
 }
 
 /// `GET /ui/queues`.
-pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
+pub(super) async fn queues(
+    State(shared): Ctx,
+    Extension(actor): Extension<Actor>,
+    wanted: Wanted,
+) -> Response {
     if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
@@ -236,7 +274,7 @@ pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor
                 caption { "Tenants and their queue" }
                 thead { tr { th { "tenant" } th { "code point" } th { "its VMs" } th { "tree" } th { "says" } } }
                 tbody {
-                    @for stored in tenants.iter().take(2 * ROWS) {
+                    @for stored in tenants.iter().take(ROWS) {
                         @let status = &stored.object.status;
                         @let queue = status.queue.unwrap_or_default();
                         tr {
@@ -249,11 +287,12 @@ pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor
                     }
                 }
             }
+            (more(tenants.len(), ROWS, "weir get tenants"))
             table {
                 caption { "Switches" }
                 thead { tr { th { "switch" } th { "driver" } th { "ports" } th { "state" } } }
                 tbody {
-                    @for stored in &switches {
+                    @for stored in switches.iter().take(ROWS) {
                         @if let Spec::Switch(spec) = &stored.object.spec {
                             tr {
                                 td { (stored.object.name()) }
@@ -265,10 +304,11 @@ pub(super) async fn queues(State(shared): Ctx, Extension(actor): Extension<Actor
                     }
                 }
             }
+            (more(switches.len(), ROWS, "weir get switches"))
             @if switches.is_empty() { p { "No switch is known, so all tenants share one queue." } }
             (hour(&shared, tenants.iter().map(|stored| stored.object.name())))
         };
-        shell(&actor, "Queues", &live("queues", 2, &content))
+        shell(&actor, "Queues", &wanted.live("queues", 2, || content))
     })
     .await
 }

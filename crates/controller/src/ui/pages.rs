@@ -1,8 +1,9 @@
 //! The pages.
 
-use super::parts::{chart, colour, conditions, held, live, rate, state};
+use super::heat::{Row, clock, heat};
+use super::parts::{Wanted, conditions, held, more, rate, state};
 use super::{refused, shell};
-use crate::accounts::{Asked, Report, Sum, alerts as all_alerts, key};
+use crate::accounts::{Asked, COLUMN, FloorTold, Sum, alerts as all_alerts, key};
 use crate::http::{ANOTHERS, Ctx, Shared, seen_pairs};
 use crate::problem::Problem;
 use crate::state::{Actor, Role, Stored};
@@ -17,35 +18,33 @@ use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Spec, VmSpec};
 use weir_units::show;
 
-/// VMs in a table or a map. More are in `weir get vms` and `weir slo report`.
+/// Rows of a table. More are in `weir get` and `weir slo report`.
 pub(super) const ROWS: usize = 500;
-/// How far back maps and lists of broken floors go, ms, and into how many columns a map is cut.
+/// Stretches in a list of broken floors.
+const BROKEN: usize = 100;
+/// How far back lists of broken floors go, ms.
 const BACK: u64 = 24 * 3_600_000;
-const COLUMNS: usize = 96;
 
 /// What a head of a column says of the ideal.
 const IDEAL: &str =
     "If all that is spare was divided in proportion to floors, over all links, this instant";
 
-/// A VM as pages need it.
-struct Vm {
-    name: String,
-    spec: VmSpec,
-    stored: Arc<Stored>,
+/// VMs that one may see, of a tenant or of all.
+fn vms(shared: &Shared, actor: &Actor, tenant: Option<&str>) -> Vec<Arc<Stored>> {
+    let (mut stored, _) = shared.view.all(&[Kind::Vm]);
+    stored.retain(|stored| {
+        let owner = &spec_of(stored).tenant;
+        actor.may_read(Some(owner)) && tenant.is_none_or(|tenant| owner == tenant)
+    });
+    stored
 }
 
-fn vms(shared: &Shared, actor: &Actor, tenant: Option<&str>) -> Vec<Vm> {
-    let (stored, _) = shared.view.all(&[Kind::Vm]);
-    let may =
-        |owner: &str| actor.may_read(Some(owner)) && tenant.is_none_or(|tenant| owner == tenant);
-    let of = |stored: Arc<Stored>| match &stored.object.spec {
-        Spec::Vm(spec) if may(&spec.tenant) => {
-            let (name, spec) = (stored.object.name().to_owned(), spec.clone());
-            Some(Vm { name, spec, stored })
-        }
-        _ => None,
-    };
-    stored.into_iter().filter_map(of).collect()
+/// What is wanted of a VM.
+fn spec_of(stored: &Stored) -> &VmSpec {
+    match &stored.object.spec {
+        Spec::Vm(spec) => spec,
+        _ => unreachable!("the view keeps kinds apart"),
+    }
 }
 
 /// Work that reads the disk: not on a thread that drives tasks.
@@ -72,52 +71,85 @@ pub(super) fn of_one_tenant(actor: &Actor) -> Option<Response> {
 }
 
 /// `GET /ui`: all tenants.
-pub(super) async fn overview(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
+pub(super) async fn overview(
+    State(shared): Ctx,
+    Extension(actor): Extension<Actor>,
+    wanted: Wanted,
+) -> Response {
     apart(move || {
-        let mut tenants: BTreeMap<String, Vec<Vm>> = BTreeMap::new();
+        let mut tenants: BTreeMap<String, Vec<Arc<Stored>>> = BTreeMap::new();
         for stored in &shared.view.all(&[Kind::Tenant]).0 {
             if actor.may_read(stored.object.owner()) {
                 tenants.entry(stored.object.name().into()).or_default();
             }
         }
-        for vm in vms(&shared, &actor, None) {
-            tenants.entry(vm.spec.tenant.clone()).or_default().push(vm);
-        }
-        let sees_all = matches!(actor.role, Role::Viewer | Role::Operator);
-        let bad = if sees_all { all_alerts(&shared.books, &shared.view, shared.clock.now()).len() } else { 0 };
-        let observing = if sees_all { shared.books.observing() } else { Vec::new() };
-        let rows = tenants.iter().map(|(name, vms)| tenant_row(&shared, name, vms));
-        let rows: Vec<Markup> = rows.collect();
-        let content = html! {
-            @if bad > 0 { p.bad { a href="/ui/alerts" { (bad) (if bad == 1 { " alert" } else { " alerts" }) } } }
-            @if !observing.is_empty() {
-                p.notice {
-                    "Only observed, nothing is enforced: " (observing.iter().take(10).cloned().collect::<Vec<_>>().join(", "))
-                    @if observing.len() > 10 { " and " (observing.len() - 10) " more" }
+        let main = html! {
+            (wanted.live("now", 5, || now(&shared, &actor)))
+            (wanted.live("map", 60, || map(&shared, tenants.keys())))
+            (wanted.chart("All that you may see", "/api/v1/use"))
+            (wanted.live("tenants", 2, || {
+                for vm in vms(&shared, &actor, None) {
+                    // A VM's tenant may have been made since.
+                    tenants.entry(spec_of(&vm).tenant.clone()).or_default().push(vm);
                 }
-            }
-            table.sorted {
-                thead { tr {
-                    th { "tenant" } th { "VMs" } th { "promised out" } th { "sends" } th title=(IDEAL) { "ideal out" }
-                    th { "promised in" } th { "receives" } th title=(IDEAL) { "ideal in" }
-                    th { "floors held, 10 min" } th { "borrows" } th { "state" }
-                } }
-                tbody { @for row in &rows { (row) } }
-            }
-            @if rows.is_empty() { p { "There is no tenant yet: " code { "weir apply -f FILE" } } }
+                tenant_table(&shared, &tenants)
+            }))
         };
-        let source = "/api/v1/use";
-        let main = html! { (live("tenants", 2, &content)) (chart("All that you may see", source)) };
         shell(&actor, "Tenants", &main)
     })
     .await
 }
 
-fn tenant_row(shared: &Shared, name: &str, vms: &[Vm]) -> Markup {
-    let keys: Vec<String> = vms.iter().map(|vm| key(name, &vm.name)).collect();
+/// What has to be known before all else.
+fn now(shared: &Shared, actor: &Actor) -> Markup {
+    if !matches!(actor.role, Role::Viewer | Role::Operator) {
+        return html! {};
+    }
+    let bad = all_alerts(&shared.books, &shared.view, shared.clock.now()).len();
+    let observing = shared.books.observing();
+    html! {
+        @if bad > 0 { p.bad { a href="/ui/alerts" { (bad) (if bad == 1 { " alert" } else { " alerts" }) } } }
+        @if !observing.is_empty() {
+            p.notice {
+                "Only observed, nothing is enforced: " (observing.iter().take(10).cloned().collect::<Vec<_>>().join(", "))
+                @if observing.len() > 10 { " and " (observing.len() - 10) " more" }
+            }
+        }
+    }
+}
+
+/// Tenants × time: the part of the windows in which floors were held, out and in.
+fn map<'a>(shared: &Shared, tenants: impl Iterator<Item = &'a String> + Clone) -> Markup {
+    let names = tenants.clone().map(String::as_str);
+    let (columns, rows) = shared.books.course(names, shared.clock.now());
+    let row = |(name, cells): (&String, _)| {
+        let page = format!("/ui/tenants/{name}");
+        Row { name: name.clone(), page, cells }
+    };
+    heat("tenant", &columns, tenants.zip(rows).map(row).collect())
+}
+
+fn tenant_table(shared: &Shared, tenants: &BTreeMap<String, Vec<Arc<Stored>>>) -> Markup {
+    html! {
+        table.sorted {
+            caption { "Now" }
+            thead { tr {
+                th { "tenant" } th { "VMs" } th { "promised out" } th { "sends" } th title=(IDEAL) { "ideal out" }
+                th { "promised in" } th { "receives" } th title=(IDEAL) { "ideal in" }
+                th { "floors held, 10 min" } th { "borrows" } th { "state" }
+            } }
+            tbody { @for (name, vms) in tenants.iter().take(ROWS) { (tenant_row(shared, name, vms)) } }
+        }
+        @if tenants.is_empty() { p { "There is no tenant yet: " code { "weir apply -f FILE" } } }
+        (more(tenants.len(), ROWS, "weir get tenants"))
+    }
+}
+
+fn tenant_row(shared: &Shared, name: &str, vms: &[Arc<Stored>]) -> Markup {
+    let keys: Vec<String> = vms.iter().map(|vm| key(name, vm.object.name())).collect();
     let (sums, now) = shared.books.lately(shared.clock.now(), &keys);
-    let out: u64 = vms.iter().map(|vm| vm.spec.floor.out.0.as_bps()).sum();
-    let inward: u64 = vms.iter().map(|vm| vm.spec.floor.inward.0.as_bps()).sum();
+    let out: u64 = vms.iter().map(|vm| spec_of(vm).floor.out.0.as_bps()).sum();
+    let inward: u64 = vms.iter().map(|vm| spec_of(vm).floor.inward.0.as_bps()).sum();
     let object = shared.view.get(Kind::Tenant, name);
     let ideal = shared.books.ideal(&keys);
     html! {
@@ -142,6 +174,7 @@ pub(super) async fn tenant(
     State(shared): Ctx,
     Extension(actor): Extension<Actor>,
     Path(name): Path<String>,
+    wanted: Wanted,
 ) -> Response {
     apart(move || {
         let stored = shared.view.get(Kind::Tenant, &name);
@@ -150,102 +183,103 @@ pub(super) async fn tenant(
             return refused(&actor, &Problem::new(404, "NotFound", "path", detail));
         };
         let vms = vms(&shared, &actor, Some(&name));
-        let now = shared.clock.now();
-        let from = Moment::from_millis(now.as_millis().saturating_sub(BACK));
         let shown = &vms[..vms.len().min(ROWS)];
-        let rows = html! {
-            table.sorted {
-                thead { tr {
-                    th { "VM" } th { "host" } th { "promised out" } th { "sends" } th title=(IDEAL) { "ideal out" }
-                    th { "promised in" } th { "receives" } th title=(IDEAL) { "ideal in" }
-                    th { "out held, 10 min" } th { "in held" } th { "state" }
-                } }
-                tbody { @for vm in shown { (vm_row(&shared, vm)) } }
-            }
-            @if vms.len() > ROWS { p { (vms.len() - ROWS) " more: " code { "weir get vms --tenant " (name) } } }
-        };
-        let names: Vec<String> = shown.iter().map(|vm| vm.name.clone()).collect();
-        let asked = Asked { tenant: Some(&name), vm: None, from, until: now };
-        let report = shared.books.report(
-            &shared.view,
-            &asked,
-            |tenant| actor.may_read(Some(tenant)),
-            actor.role != Role::Tenant,
-        );
+        let source = format!("/api/v1/use?tenant={name}");
         let main = html! {
-            (live("vms", 2, &rows))
-            (chart("The tenant's VMs together", &format!("/api/v1/use?tenant={name}")))
-            (live("map", 60, &map(&shared, &name, &names, from, now)))
-            (live("broken", 10, &broken(&report)))
-            (live("conditions", 5, &conditions(&stored.object)))
+            (wanted.live("vms", 2, || vm_table(&shared, shown, vms.len(), &name)))
+            (wanted.chart("The tenant's VMs together", &source))
+            (wanted.live("map", 60, || map_of_vms(&shared, &name, shown)))
+            (wanted.live("broken", 10, || broken(&shared, &actor, Of::Tenant(&name), wanted.at)))
+            (wanted.live("conditions", 5, || conditions(&stored.object)))
         };
         shell(&actor, &format!("Tenant {name}"), &main)
     })
     .await
 }
 
-fn vm_row(shared: &Shared, vm: &Vm) -> Markup {
-    let key = [key(&vm.spec.tenant, &vm.name)];
+fn vm_table(shared: &Shared, shown: &[Arc<Stored>], count: usize, tenant: &str) -> Markup {
+    html! {
+        table.sorted {
+            thead { tr {
+                th { "VM" } th { "host" } th { "promised out" } th { "sends" } th title=(IDEAL) { "ideal out" }
+                th { "promised in" } th { "receives" } th title=(IDEAL) { "ideal in" }
+                th { "out held, 10 min" } th { "in held" } th { "state" }
+            } }
+            tbody { @for vm in shown { (vm_row(shared, vm)) } }
+        }
+        (more(count, shown.len(), &format!("weir get vms --tenant {tenant}")))
+    }
+}
+
+fn vm_row(shared: &Shared, vm: &Stored) -> Markup {
+    let (name, spec) = (vm.object.name(), spec_of(vm));
+    let key = [key(&spec.tenant, name)];
     let (sums, now) = shared.books.lately(shared.clock.now(), &key);
     let ideal = shared.books.ideal(&key);
     html! {
         tr {
-            td { a href=(format!("/ui/vms/{}", vm.name)) { (vm.name) } }
-            td { (vm.stored.object.status.host.as_deref().unwrap_or("–")) }
-            td { (rate(vm.spec.floor.out.0.as_bps())) }
+            td { a href=(format!("/ui/vms/{name}")) { (name) } }
+            td { (vm.object.status.host.as_deref().unwrap_or("–")) }
+            td { (rate(spec.floor.out.0.as_bps())) }
             td { (rate(now[0].all)) }
             td { (rate(ideal[0])) }
-            td { (rate(vm.spec.floor.inward.0.as_bps())) }
+            td { (rate(spec.floor.inward.0.as_bps())) }
             td { (rate(now[1].all)) }
             td { (rate(ideal[1])) }
             td { (held(sums[0])) }
             td { (held(sums[1])) }
-            td { (state(&vm.stored.object)) }
+            td { (state(&vm.object)) }
         }
     }
 }
 
 /// VMs × time: the part of the windows in which floors were held, out and in.
-fn map(shared: &Shared, tenant: &str, names: &[String], from: Moment, until: Moment) -> Markup {
-    let keys: Vec<String> = names.iter().map(|name| key(tenant, name)).collect();
-    let rows = shared.books.map(&keys, from, until, COLUMNS);
-    let tested: Vec<_> =
-        names.iter().zip(rows).filter(|(_, row)| row.iter().any(Option::is_some)).collect();
-    let step = (until.as_millis() - from.as_millis()) / COLUMNS as u64;
-    let (cell, height, left) = (9, 14, 130);
-    let (width, tall) = (left + COLUMNS * cell, tested.len() * height + 4);
-    html! {
-        h2 { "Floors held, last 24 hours" }
-        @if tested.is_empty() { p { "No floor was put to the test: no pair wanted more than it had." } }
-        @else {
-            p.legend {
-                span.h-good { "≥ 99.9 %" } " " span.h-fair { "≥ 99 %" } " " span.h-poor { "≥ 90 %" } " "
-                span.h-bad { "less" } " " span.h-none { "not tested" }
-            }
-            svg.map viewBox=(format!("0 0 {width} {tall}")) role="img" aria-label="Floors held by VM and time" {
-                @for (row, (name, shares)) in tested.iter().enumerate() {
-                    text x="0" y=(row * height + 11) { (name) }
-                    @for (column, share) in shares.iter().enumerate() {
-                        @if share.is_some() {
-                            rect class=(colour(*share)) x=(left + column * cell) y=(row * height + 1)
-                                width=(cell - 1) height=(height - 2) {
-                                title {
-                                    (name) ", " (Moment::from_millis(from.as_millis() + column as u64 * step).to_string())
-                                    ": " (format!("{:.1} %", share.unwrap_or_default() * 100.0))
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+fn map_of_vms(shared: &Shared, tenant: &str, vms: &[Arc<Stored>]) -> Markup {
+    let names = vms.iter().map(|vm| vm.object.name());
+    let (columns, rows) = shared.books.course_of_vms(tenant, names.clone(), shared.clock.now());
+    let row = |(name, cells): (&str, _)| {
+        let (name, page) = (name.to_owned(), format!("/ui/vms/{name}"));
+        Row { name, page, cells }
+    };
+    heat("VM", &columns, names.zip(rows).map(row).collect())
 }
 
-fn broken(report: &Report) -> Markup {
+/// Floors of what were broken.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    Tenant(&'a str),
+    Vm(&'a str),
+}
+
+/// Stretches in which floors were broken: of a day, or those that reach into a half hour.
+fn broken(shared: &Shared, actor: &Actor, of: Of<'_>, at: Option<u64>) -> Markup {
+    let now = shared.clock.now();
+    let (tenant, vm, page) = match of {
+        Of::Tenant(name) => (Some(name), None, format!("/ui/tenants/{name}")),
+        Of::Vm(name) => (None, Some(name), format!("/ui/vms/{name}")),
+    };
+    let until = at.map_or(now.as_millis(), |at| at.saturating_add(COLUMN - 1));
+    // A stretch counts where it began, and may be long.
+    let from = Moment::from_millis(until.saturating_sub(BACK));
+    let asked = Asked { tenant, vm, from, until: Moment::from_millis(until) };
+    let (stretches, has_more, is_whole) = shared.books.stretches(
+        &asked,
+        |tenant| actor.may_read(Some(tenant)),
+        actor.role != Role::Tenant,
+        |stretch| at.is_none_or(|at| stretch.end.as_millis() >= at),
+    );
     html! {
-        h2 { "Floors broken, last 24 hours" }
-        @if report.broken.is_empty() { p { "None." } }
+        @match at {
+            None => h2 { "Floors broken, last 24 hours" },
+            Some(at) => {
+                h2 {
+                    "Floors broken, " (Moment::from_millis(at).to_string()[..10]) " " (clock(at)) "–"
+                    (clock(at.saturating_add(COLUMN))) " UTC"
+                }
+                p { a href=(format!("{page}#broken")) { "All of the last 24 hours" } }
+            }
+        }
+        @if stretches.is_empty() { p { "None." } }
         @else {
             table {
                 thead { tr {
@@ -253,7 +287,7 @@ fn broken(report: &Report) -> Markup {
                     th { "borrowed most" }
                 } }
                 tbody {
-                    @for one in report.broken.iter().take(100) {
+                    @for one in stretches.iter().take(BROKEN) {
                         tr {
                             td { a href=(format!("/ui/vms/{}", one.from)) { (one.from) } }
                             td { a href=(format!("/ui/vms/{}", one.to)) { (one.to) } }
@@ -267,8 +301,9 @@ fn broken(report: &Report) -> Markup {
                     }
                 }
             }
-            @if report.more || report.broken.len() > 100 { p { "There are more: " code { "weir slo report" } } }
+            @if has_more || stretches.len() > BROKEN { p { "There are more: " code { "weir slo report" } } }
         }
+        @if !is_whole { p.bad { "The disk did not give all that it has: see the controller's log." } }
     }
 }
 
@@ -283,6 +318,7 @@ pub(super) async fn vm(
     State(shared): Ctx,
     Extension(actor): Extension<Actor>,
     Path(name): Path<String>,
+    wanted: Wanted,
 ) -> Response {
     apart(move || {
         let stored = shared.view.get(Kind::Vm, &name);
@@ -290,68 +326,68 @@ pub(super) async fn vm(
             let detail = format!("there is no VM `{name}`");
             return refused(&actor, &Problem::new(404, "NotFound", "path", detail));
         };
-        let Spec::Vm(spec) = &stored.object.spec else { unreachable!("it is a VM") };
-        let now = shared.clock.now();
-        let from = Moment::from_millis(now.as_millis().saturating_sub(BACK));
-        let asked = Asked { tenant: None, vm: Some(&name), from, until: now };
-        let report = shared.books.report(
-            &shared.view,
-            &asked,
-            |tenant| actor.may_read(Some(tenant)),
-            actor.role != Role::Tenant,
-        );
-        let host = stored.object.status.host.as_deref().unwrap_or("–");
-        let pairs = seen_pairs(&shared, &actor, &name);
-        let facts = html! {
-            dl {
-                dt { "tenant" } dd { a href=(format!("/ui/tenants/{}", spec.tenant)) { (spec.tenant) } }
-                dt { "host" } dd { (host) }
-                dt { "promised" } dd { (rate(spec.floor.out.0.as_bps())) " out, " (rate(spec.floor.inward.0.as_bps())) " in" }
-                dt { "state" } dd { (state(&stored.object)) }
-            }
-        };
-        let table = html! {
-            h2 { "Pairs now" }
-            @if pairs.is_empty() { p { "None sends, or their hosts are silent." } }
-            @else {
-                table.sorted {
-                    thead { tr {
-                        th { "from" } th { "to" } th { "floor" } th { "may send" } th { "sends" } th title=(IDEAL) { "ideal" }
-                        th { "lost" } th { "why" }
-                    } }
-                    tbody {
-                        @for pair in &pairs {
-                            tr {
-                                @for end in [&pair.from, &pair.to] {
-                                    td {
-                                        @if end == ANOTHERS { (end) }
-                                        @else { a href=(format!("/ui/vms/{end}")) { (end) } }
-                                    }
-                                }
-                                td { (rate(pair.floor)) }
-                                td { (rate(pair.rate)) }
-                                td { (rate(pair.sent)) }
-                                td { (pair.ideal.map_or_else(|| "–".into(), rate)) }
-                                td { (pair.lost) }
-                                td { (why(&pair.phase)) }
-                            }
-                        }
-                    }
-                }
-                p { "All reasons, on the host of the sender: " code { "weir explain FROM TO" } }
-            }
-        };
         let main = html! {
-            (live("facts", 5, &facts))
-            (live("pairs", 2, &table))
-            (chart("What it sends and receives", &format!("/api/v1/use?vm={name}")))
-            (live("floors", 10, &floors(&report)))
-            (live("broken", 10, &broken(&report)))
-            (live("conditions", 5, &conditions(&stored.object)))
+            (wanted.live("facts", 5, || facts(&stored)))
+            (wanted.live("pairs", 2, || pairs(&shared, &actor, &name)))
+            (wanted.chart("What it sends and receives", &format!("/api/v1/use?vm={name}")))
+            (wanted.live("floors", 10, || floors(&shared, &actor, &name)))
+            (wanted.live("broken", 10, || broken(&shared, &actor, Of::Vm(&name), wanted.at)))
+            (wanted.live("conditions", 5, || conditions(&stored.object)))
         };
         shell(&actor, &format!("VM {name}"), &main)
     })
     .await
+}
+
+fn facts(stored: &Stored) -> Markup {
+    let (object, spec) = (&stored.object, spec_of(stored));
+    html! {
+        dl {
+            dt { "tenant" } dd { a href=(format!("/ui/tenants/{}", spec.tenant)) { (spec.tenant) } }
+            dt { "host" } dd { (object.status.host.as_deref().unwrap_or("–")) }
+            dt { "promised" } dd { (rate(spec.floor.out.0.as_bps())) " out, " (rate(spec.floor.inward.0.as_bps())) " in" }
+            dt { "state" } dd { (state(object)) }
+        }
+    }
+}
+
+fn pairs(shared: &Shared, actor: &Actor, name: &str) -> Markup {
+    let mut pairs = seen_pairs(shared, actor, name);
+    if pairs.len() > ROWS {
+        pairs.sort_by_key(|pair| std::cmp::Reverse(pair.sent));
+    }
+    html! {
+        h2 { "Pairs now" }
+        @if pairs.is_empty() { p { "None sends, or their hosts are silent." } }
+        @else {
+            table.sorted {
+                thead { tr {
+                    th { "from" } th { "to" } th { "floor" } th { "may send" } th { "sends" } th title=(IDEAL) { "ideal" }
+                    th { "lost" } th { "why" }
+                } }
+                tbody {
+                    @for pair in pairs.iter().take(ROWS) {
+                        tr {
+                            @for end in [&pair.from, &pair.to] {
+                                td {
+                                    @if end == ANOTHERS { (end) }
+                                    @else { a href=(format!("/ui/vms/{end}")) { (end) } }
+                                }
+                            }
+                            td { (rate(pair.floor)) }
+                            td { (rate(pair.rate)) }
+                            td { (rate(pair.sent)) }
+                            td { (pair.ideal.map_or_else(|| "–".into(), rate)) }
+                            td { (pair.lost) }
+                            td { (why(&pair.phase)) }
+                        }
+                    }
+                }
+            }
+            @if pairs.len() > ROWS { p { (pairs.len() - ROWS) " more, which send less." } }
+            p { "All reasons, on the host of the sender: " code { "weir explain FROM TO" } }
+        }
+    }
 }
 
 /// The state of a pair's law in words.
@@ -371,7 +407,12 @@ fn why(phase: &str) -> String {
     format!("{phase}: {text}")
 }
 
-fn floors(report: &Report) -> Markup {
+fn floors(shared: &Shared, actor: &Actor, name: &str) -> Markup {
+    let now = shared.clock.now();
+    let from = Moment::from_millis(now.as_millis().saturating_sub(BACK));
+    let asked = Asked { tenant: None, vm: Some(name), from, until: now };
+    let floors: Vec<FloorTold> =
+        shared.books.floors(&shared.view, &asked, |tenant| actor.may_read(Some(tenant))).0;
     html! {
         h2 { "Last 24 hours" }
         table {
@@ -379,7 +420,7 @@ fn floors(report: &Report) -> Markup {
                 th { "direction" } th { "floor" } th { "held" } th { "tested" } th { "carried" } th { "borrowed" } th { "used (p95)" }
             } }
             tbody {
-                @for floor in &report.floors {
+                @for floor in &floors {
                     @let sum = Sum { windows: floor.windows, held: floor.held, ..Sum::default() };
                     tr {
                         td { (floor.direction) }
@@ -398,7 +439,11 @@ fn floors(report: &Report) -> Markup {
 }
 
 /// `GET /ui/alerts`.
-pub(super) async fn alerts(State(shared): Ctx, Extension(actor): Extension<Actor>) -> Response {
+pub(super) async fn alerts(
+    State(shared): Ctx,
+    Extension(actor): Extension<Actor>,
+    wanted: Wanted,
+) -> Response {
     if let Some(answer) = of_one_tenant(&actor) {
         return answer;
     }
@@ -429,5 +474,5 @@ pub(super) async fn alerts(State(shared): Ctx, Extension(actor): Extension<Actor
             p { "What to do about each is in the documents: Watching floors, Alerts (" code { "docs/watching.md" } ")." }
         }
     };
-    shell(&actor, "Alerts", &live("alerts", 2, &content))
+    shell(&actor, "Alerts", &wanted.live("alerts", 2, || content))
 }

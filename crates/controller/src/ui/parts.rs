@@ -1,18 +1,54 @@
-//! Parts of pages: numbers, cells, colours.
+//! Parts of pages: what is asked for, numbers, cells, colours.
 
-use crate::accounts::Sum;
+use crate::accounts::{COLUMN, Sum};
+use crate::http::Params;
+use crate::problem::Problem;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use maud::{Markup, html};
 use serde::Serialize;
 use weir_model::objects::{Object, Truth};
 use weir_units::show;
 
-/// The part of a page that the script asks for again.
-pub(super) fn live(id: &str, seconds: u32, content: &Markup) -> Markup {
-    html! { section #(id) data-live=(seconds) { (content) } }
+/// What a request wants of a page.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// Sections with these ids and nothing else; none: the whole page.
+    only: Option<Vec<String>>,
+    /// Beginning of the half hour of which broken floors are asked for, ms.
+    pub(super) at: Option<u64>,
 }
 
-/// A chart of what VMs used.
-pub(super) fn chart(title: &str, source: &str) -> Markup {
+impl<S: Send + Sync> FromRequestParts<S> for Wanted {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let params = Params::from_request_parts(parts, state).await?;
+        let only = params.get("only").map(|ids| ids.split(',').map(str::to_owned).collect());
+        let at = params.number("at")?.map(|seconds| seconds.saturating_mul(1000) / COLUMN * COLUMN);
+        Ok(Self { only, at })
+    }
+}
+
+impl Wanted {
+    /// Whether the whole page is asked for.
+    pub(super) const fn whole(&self) -> bool {
+        self.only.is_none()
+    }
+
+    /// A part of the page that the script asks for again. It is made only if it is asked for.
+    pub(super) fn live(&self, id: &str, seconds: u32, content: impl FnOnce() -> Markup) -> Markup {
+        let is_wanted = self.only.as_ref().is_none_or(|only| only.iter().any(|one| one == id));
+        html! { @if is_wanted { section #(id) data-live=(seconds) { (content()) } } }
+    }
+
+    /// A chart of what VMs used. It goes on by itself.
+    pub(super) fn chart(&self, title: &str, source: &str) -> Markup {
+        html! { @if self.whole() { (chart(title, source)) } }
+    }
+}
+
+fn chart(title: &str, source: &str) -> Markup {
     html! {
         figure.chart data-series=(source) {
             figcaption { (title) }
@@ -40,13 +76,19 @@ pub(super) fn colour(share: Option<f64>) -> &'static str {
     }
 }
 
+/// A part of a whole. What is not whole is not shown as whole.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.2} %", (share * 1e4).floor() / 1e2)
+}
+
+/// How many are not shown, and where they are.
+pub(super) fn more(count: usize, shown: usize, command: &str) -> Markup {
+    html! { @if count > shown { p { (count - shown) " more: " code { (command) } } } }
+}
+
 /// The part of the windows in which floors were held.
 pub(super) fn held(sum: Sum) -> Markup {
-    let text = match sum.share() {
-        None => "not tested".into(),
-        // What is not whole is not shown as whole.
-        Some(share) => format!("{:.2} %", (share * 1e4).floor() / 1e2),
-    };
+    let text = sum.share().map_or_else(|| "not tested".into(), percent);
     html! { span class=(colour(sum.share())) title=(format!("{} of {} s", sum.held, sum.windows)) { (text) } }
 }
 

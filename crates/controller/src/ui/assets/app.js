@@ -3,9 +3,12 @@ import uPlot from "./uplot.js";
 
 const lost = document.getElementById("lost");
 
-// The same page, as the server would send it now. Says when the server does not answer.
-async function again() {
-  const answer = await fetch(location.href, { cache: "no-store", redirect: "manual" });
+// Those sections of the same page, as the server would send them now.
+async function again(ids) {
+  const url = new URL(location.href);
+  url.hash = "";
+  url.searchParams.set("only", ids.join(","));
+  const answer = await fetch(url, { cache: "no-store", redirect: "manual" });
   if (answer.type === "opaqueredirect") {
     location.assign("/ui/login");
     throw new Error("logged out");
@@ -48,6 +51,7 @@ function sort(table, column, down) {
 }
 
 function prepare(section) {
+  section.querySelectorAll("table.heat").forEach(prepareMap);
   section.querySelectorAll("table.sorted").forEach((table, number) => {
     const name = `${section.id}/${number}`;
     [...table.tHead.rows[0].cells].forEach((head, column) => {
@@ -71,6 +75,39 @@ function prepare(section) {
   });
 }
 
+// -- maps: arrows move between cells, and a line says what the cell under the pointer or the keyboard is ---------
+
+function prepareMap(table) {
+  const says = table.parentElement.querySelector(".says");
+  const rows = [...table.tBodies[0].rows].map((row) => [...row.querySelectorAll("a")]);
+  // The map is one stop of the tabulator.
+  rows.flat().forEach((cell) => (cell.tabIndex = -1));
+  if (rows.length > 0) rows[0][0].tabIndex = 0;
+  const tell = (event) => {
+    const cell = event.target.closest("a");
+    if (cell && says) says.textContent = cell.title;
+  };
+  table.addEventListener("focusin", tell);
+  table.addEventListener("pointerover", tell);
+  table.addEventListener("keydown", (event) => {
+    const y = rows.findIndex((row) => row.includes(event.target));
+    if (y < 0) return;
+    const x = rows[y].indexOf(event.target);
+    const moves = {
+      ArrowLeft: [y, x - 1], ArrowRight: [y, x + 1], ArrowUp: [y - 1, x], ArrowDown: [y + 1, x],
+      Home: [y, 0], End: [y, rows[y].length - 1],
+    };
+    const [row, column] = moves[event.key] ?? [-1, -1];
+    const cell = rows[row]?.[column];
+    if (!(event.key in moves) || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    if (!cell) return;
+    event.target.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+  });
+}
+
 // -- parts of the page --------------------------------------------------------------------------------------------
 
 const sections = [...document.querySelectorAll("[data-live]")].map((section) => {
@@ -81,12 +118,16 @@ const sections = [...document.querySelectorAll("[data-live]")].map((section) => 
 });
 
 let seconds = 0;
+// A slow answer is waited for: requests must not pile up.
+let isAsking = false;
 async function tick() {
   seconds += 1;
-  const due = sections.filter((part) => part.due <= seconds);
-  if (document.hidden || due.length === 0) return;
+  // One part at a time, the one that is due longest: large parts together would hold up the pointer and the keyboard.
+  const due = sections.filter((part) => part.due <= seconds).sort((a, b) => a.due - b.due).slice(0, 1);
+  if (document.hidden || isAsking || due.length === 0) return;
+  isAsking = true;
   try {
-    const page = await again();
+    const page = await again(due.map((part) => part.id));
     for (const part of due) {
       part.due = seconds + part.every;
       const html = page.getElementById(part.id)?.innerHTML;
@@ -100,6 +141,8 @@ async function tick() {
     isLost(false);
   } catch {
     isLost(true);
+  } finally {
+    isAsking = false;
   }
 }
 
@@ -107,7 +150,7 @@ async function tick() {
 
 function rate(bps) {
   if (bps == null) return "–";
-  const [size, unit] = [[1e9, "Gb/s"], [1e6, "Mb/s"], [1e3, "kb/s"]].find(([s]) => bps >= s) ?? [1, "b/s"];
+  const [size, unit] = [[1e12, "Tb/s"], [1e9, "Gb/s"], [1e6, "Mb/s"], [1e3, "kb/s"]].find(([s]) => bps >= s) ?? [1, "b/s"];
   return `${(bps / size).toPrecision(3)} ${unit}`;
 }
 
@@ -125,6 +168,8 @@ function draw(figure) {
   });
   const options = {
     width: place.clientWidth, height: 220,
+    // The last label of the time is wider than its grid.
+    padding: [8, 30, 0, 0],
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1000)] } },
     axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 80, values: (_, all) => all.map(rate) }],
     series: [
