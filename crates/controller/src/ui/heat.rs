@@ -119,7 +119,7 @@ fn hours(from: u64) -> Vec<(u64, usize)> {
     for column in 0..COLUMNS as u64 {
         let begin = from + column * COLUMN;
         match parts.last_mut() {
-            Some((_, columns)) if begin / COLUMN % LABELLED != 0 => *columns += 1,
+            Some((_, columns)) if !(begin / COLUMN).is_multiple_of(LABELLED) => *columns += 1,
             _ => parts.push((begin, 1)),
         }
     }
