@@ -187,7 +187,7 @@ impl Driver {
         self.setup.file.vms.iter().find(|v| v.name == name).map(|v| v.port.as_str())
     }
 
-    /// VMs of this host that nobody guards, for people, each once. With them those that were handed over and
+    /// VMs of this host that are not guarded, for people, each once. With them those that were handed over and
     /// are left out, unless a VM of that name is guarded.
     pub(super) fn told_gone(&self) -> Vec<Gone> {
         let refused = &self.setup.handed.refused;
