@@ -142,6 +142,8 @@ fn unmarked(octets: &[u8]) -> Vec<u8> {
             let words = net[..20].chunks(2).map(|k| u32::from(u16::from_be_bytes([k[0], k[1]])));
             let sum = (words.sum::<u32>() % 0xffff) as u16;
             net[1] &= 3;
+            // The bit by which Weir's own packets say that they carry a time.
+            net[6] &= 0x7f;
             net[10..12].copy_from_slice(&sum.to_be_bytes());
         }
         (Some(0x86dd), [first, second, ..]) => {

@@ -278,7 +278,7 @@ fn a_file_that_may_not_be_read_is_left_out_alone() {
     let host = Host::new(false);
     host.hand("1.toml", WEB);
     host.hand("2.toml", &WEB.replace("web", "db").replace("vnet0", "vnet9"));
-    let closed = fs::Permissions::from_mode(0);
+    let closed = fs::Permissions::from_mode(0o000);
     fs::set_permissions(host.folder().join("1.toml"), closed).expect("its mode is set");
     // As in the agent's unit. Privileges are a thread's.
     let without = |host: &Host| {

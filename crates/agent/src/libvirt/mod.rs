@@ -66,7 +66,8 @@ pub fn hook(config: &Path, operation: &str, xml: impl Read) -> Result<Vec<String
         Ok(file) => file,
         // A host without an agent may have other domains.
         Err(_) if !domain.has_element => return Ok(Vec::new()),
-        Err(e) => return Err(e.context(format!("domain `{name}`"))),
+        // The domain's own mistake is the nearer one.
+        Err(e) => return Err(vms.err().unwrap_or_else(|| e.context(format!("domain `{name}`")))),
     };
     let folder = handed::folder(&file.run_dir, &file.instance);
     let path = folder.join(format!("{}.toml", domain.uuid));
