@@ -109,6 +109,12 @@ pub fn two_ports() {
         sh(&format!("ip link set {port} up"));
         sh(&format!("ip link set {port}-vm up"));
     }
+    // The kernel says a moment later that they are up.
+    let mut waits = 0..500;
+    while sh("ip -o link show").contains("NO-CARRIER") {
+        waits.next().expect("a port has no carrier after five seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 pub fn open(instance: &str, uplink: u64) -> Htb {
