@@ -7,8 +7,7 @@
  * Where marks are a signal, gives the guest its own ECN back (see ecn.h). Where
  * they are left to guests, takes those off that a guest need not see (see
  * marks.h). Takes Weir's code points off (see dscp.h), and its times (see timed.h).
- * Changes nothing else.
- * Drops nothing.
+ * Changes nothing else, and drops nothing.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
  * fragments and in IPv6.

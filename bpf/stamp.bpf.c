@@ -114,8 +114,7 @@ int weir_stamp(struct __sk_buff *skb)
 	__sync_fetch_and_add(&state->numbered, p.octets);
 	number = __sync_fetch_and_add(&state->sequence, p.segments);
 	id = bpf_htons((__u16)number);
-	now = bpf_ktime_get_ns();
-	if (number != state->untimed && is_to_be_timed(ends.to->host, now)) {
+	if (number != state->untimed && is_to_be_timed(ends.to->host, &now)) {
 		state->untimed = number + p.segments;
 		/* It leaves later than now. Without our departure times the field may be a guest's. */
 		if (has_departures() && skb->tstamp > now)

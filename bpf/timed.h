@@ -53,8 +53,8 @@ static __always_inline void set_reserved(struct __sk_buff *skb, struct packet *p
 	bpf_skb_store_bytes(skb, at, &after, sizeof(after), 0);
 }
 
-/* Whether a packet that leaves for a host at `now` is to carry the time. */
-static __always_inline int is_to_be_timed(__u32 host, __u64 now)
+/* Whether a packet that leaves for a host is to carry the time, which is `now`. The clock is not read for others. */
+static __always_inline int is_to_be_timed(__u32 host, __u64 *now)
 {
 	__u32 zero = 0;
 	struct weir_settings *all = bpf_map_lookup_elem(&settings, &zero);
@@ -68,9 +68,10 @@ static __always_inline int is_to_be_timed(__u32 host, __u64 now)
 	if (!row)
 		return 0;
 	last = row->left_ns;
-	if (now < last + all->timed_us * 1000ull)
+	*now = bpf_ktime_get_ns();
+	if (*now < last + all->timed_us * 1000ull)
 		return 0;
-	return __sync_val_compare_and_swap(&row->left_ns, last, now) == last;
+	return __sync_val_compare_and_swap(&row->left_ns, last, *now) == last;
 }
 
 /* Of an arrival: how late it is, µs modulo 2^16 and less an unknown offset. */
