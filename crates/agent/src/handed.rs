@@ -8,7 +8,7 @@
 //!           its port from there. Other VMs are added to those of `agent.toml`.
 //! Promises  A file never keeps an agent from starting, nor another VM from its floors: what cannot be used
 //!           is left out, with the reason. The controller's floors are never replaced.
-//! Not here  Who writes the files: see `libvirt`. How a change gets into force: see `driver::handed`.
+//! Not here  The hook that writes the files: see `libvirt`. How a change gets into force: see `driver::handed`.
 
 use crate::config;
 use crate::mistake::Mistake;

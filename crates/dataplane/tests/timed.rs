@@ -5,13 +5,14 @@
 use crate::bench::{AT_ONCE, FROM_PEER, MINE, MINE6, NEVER, PASS, PEER, PEER6, TO_PEER, UNKNOWN};
 use crate::frame::{Packet, checksum, packet, udp};
 use crate::net::{VM2, World, modes, now_ns};
+use crate::random::Random;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 use weir_core::host::Timed;
 use weir_dataplane::intf::{self, Rx, Tx};
 use weir_dataplane::programs::{Frame, Program, Programs, Sizes};
-use weir_dataplane::{Config, Dataplane};
+use weir_dataplane::{Config, Dataplane, Mode};
 use weir_units::{HostId, Span};
 
 const RESERVED: u16 = 0x8000;
@@ -248,13 +249,8 @@ fn a_timed_packet_had_a_number_and_none_is_missed_for_it() {
 #[test]
 fn whatever_the_order_as_many_are_lost_as_did_not_come() {
     for seed in 1..=40u64 {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut random = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % n
-        };
+        let mut numbers = Random(seed);
+        let mut random = |end: u64| numbers.below(end);
         let (one_in, width) = (1 + random(20), 1 + random(9));
         let mut missing = 0;
         let mut came: Vec<(u64, Option<u16>)> = Vec::new();
@@ -289,16 +285,18 @@ fn a_sender_that_begins_anew_is_found_between_timed_packets() {
     assert_eq!((rx.resyncs, rx.lost, rx.missing, rx.expected), (1, 0, 0, 20));
 }
 
+/// A host that times its packets.
+fn open(world: &World, n: u32, mode: Mode) -> Dataplane {
+    let every = Some(Span::from_micros(125));
+    let config = Config { timed_every: every, ..world.config(n, mode) };
+    world.inside(&format!("host{n}"), || Dataplane::open(config)).unwrap()
+}
+
 #[test]
 fn a_host_reads_the_times_of_another_and_guests_see_none() {
     for mode in modes() {
         let world = World::new();
-        let open = |n: u32| {
-            let every = Some(Span::from_micros(125));
-            let config = Config { timed_every: every, ..world.config(n, mode) };
-            world.inside(&format!("host{n}"), || Dataplane::open(config)).unwrap()
-        };
-        let (_sender, receiver) = (open(1), open(2));
+        let (_sender, receiver) = (open(&world, 1, mode), open(&world, 2, mode));
         let (socket, sink) = (world.udp(1), world.udp(2));
         sink.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut all: Vec<(HostId, Timed)> = Vec::new();
@@ -355,12 +353,7 @@ fn send_at(socket: &UdpSocket, at_ns: u64) {
 fn a_container_that_says_when_its_packets_leave_changes_no_time() {
     for mode in modes() {
         let world = World::new();
-        let open = |n: u32| {
-            let every = Some(Span::from_micros(125));
-            let config = Config { timed_every: every, ..world.config(n, mode) };
-            world.inside(&format!("host{n}"), || Dataplane::open(config)).unwrap()
-        };
-        let (_sender, receiver) = (open(1), open(2));
+        let (_sender, receiver) = (open(&world, 1, mode), open(&world, 2, mode));
         let (socket, sink) = (world.udp(1), world.udp(2));
         socket.connect((VM2, 9000)).unwrap();
         sink.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

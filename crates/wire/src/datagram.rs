@@ -240,7 +240,7 @@ fn header_of(packet: &Packet<'_>) -> Result<Header, ParseError> {
 pub fn sayable(version: u8, message: &Message) -> Result<(), RecordError> {
     let Some(pair) = message.pair() else {
         let is_known = version > THIRD;
-        return if is_known { Ok(()) } else { Err(RecordError::UnknownKind { got: MAY }) };
+        return is_known.then_some(()).ok_or(RecordError::UnknownKind { got: MAY });
     };
     if pair.src == pair.dst {
         return Err(RecordError::ReservedPair);

@@ -192,7 +192,7 @@ impl Driver {
         self.give_all_keys();
     }
 
-    /// VMs of `next` whose port is not there, or cannot be guarded as was said already, and those that were
+    /// VMs of `next` without a port that is there, or with one that cannot be guarded as was said already, and those that were
     /// handed over just now: the next heartbeat sets each of these up by itself, so that none keeps others
     /// from it. An error if a port is missing that a person has to make.
     fn gone_of(&self, next: &Setup) -> Result<BTreeSet<VmId>> {

@@ -72,7 +72,7 @@ pub fn hook(config: &Path, operation: &str, xml: impl Read) -> Result<Vec<String
     let folder = handed::folder(&file.run_dir, &file.instance);
     let path = folder.join(format!("{}.toml", domain.uuid));
     if vms.is_err() && operation == "start" {
-        // It is of an earlier run whose end was missed, and its port may be another guest's by now.
+        // It is of an earlier run, and that one's end was missed: its port may be another guest's by now.
         take_back(&path)?;
     }
     let vms = vms?;

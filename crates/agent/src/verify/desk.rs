@@ -39,7 +39,7 @@ const TOLD: usize = 1000;
 const LONGEST: u32 = 60_000;
 
 /// A prober: its address, and its session's number.
-type Who = (IpAddr, u64);
+type Asker = (IpAddr, u64);
 
 /// A stream back that is to be sent, and where its sender says how far it is.
 type Begun = (Order, Arc<Progress>);
@@ -52,9 +52,9 @@ pub(crate) struct Desk {
     mtu: u16,
     has_agent: bool,
     greeter: Option<Greeter>,
-    probers: BTreeMap<Who, Prober>,
-    /// Whose stream runs, and the sender of a stream back.
-    stream: Option<(Who, Option<Arc<Progress>>)>,
+    probers: BTreeMap<Asker, Prober>,
+    /// The asker of the stream that runs, and the sender of a stream back.
+    stream: Option<(Asker, Option<Arc<Progress>>)>,
     allowance: Allowance,
     /// Addresses that have asked.
     asked: BTreeSet<IpAddr>,
@@ -125,8 +125,8 @@ impl Desk {
         dropped: &dyn Fn() -> u64,
     ) -> Result<Option<Answer>, ()> {
         let note = parse(octets).ok_or(())?;
-        let who = (from.ip(), note.session);
-        let is_known = note.token == self.token(who);
+        let asker = (from.ip(), note.session);
+        let is_known = note.token == self.token(asker);
         let reply = |body: Body| Some(Note { body, ..note.clone() });
         let mut order = None;
         let reply = match &note.body {
@@ -137,16 +137,16 @@ impl Desk {
                     has_agent: self.has_agent,
                     release: env!("CARGO_PKG_VERSION").into(),
                 };
-                let token = self.token(who);
-                if self.asked.len() < TOLD && self.asked.insert(who.0) {
-                    self.newcomer = Some(who.0);
+                let token = self.token(asker);
+                if self.asked.len() < TOLD && self.asked.insert(asker.0) {
+                    self.newcomer = Some(asker.0);
                 }
                 Some(Note { token, body: Body::Welcome(welcome), ..note.clone() })
             }
             Body::Other(_) if octets[KIND_AT] == HELLO => reply(Body::Other(VERSION)),
             _ if !is_known => return Err(()),
             Body::Flow => {
-                let prober = self.prober(at, who).ok_or(())?;
+                let prober = self.prober(at, asker).ok_or(())?;
                 prober.arrivals.add(at);
                 prober.earned = prober.earned.saturating_add(octets.len() as u64);
                 None
@@ -154,30 +154,30 @@ impl Desk {
             // The raw socket has it as well.
             Body::Probe(_) => None,
             Body::Ask => {
-                let prober = self.prober(at, who).ok_or(())?;
+                let prober = self.prober(at, asker).ok_or(())?;
                 let first = (note.number as usize).min(NUMBERS);
                 let mut sights = prober.sights[first..].to_vec();
                 sights.resize(SIGHTS, None);
                 reply(Body::Report(sights))
             }
             Body::Greet(greeting) => {
-                self.prober(at, who).ok_or(())?;
+                self.prober(at, asker).ok_or(())?;
                 let (judged, greeting) = self.greet(from.ip(), greeting);
                 reply(Body::Greeted { judged, greeting })
             }
             Body::Start(start) => {
                 let (stream, begun) =
-                    self.start(at, who, &note, from, start, dropped()).ok_or(())?;
+                    self.start(at, asker, &note, from, start, dropped()).ok_or(())?;
                 order = begun;
                 reply(Body::Stream(stream))
             }
             Body::Stream(_) => {
-                self.prober(at, who).ok_or(())?;
-                reply(Body::Stream(self.progress(who, dropped())))
+                self.prober(at, asker).ok_or(())?;
+                reply(Body::Stream(self.progress(asker, dropped())))
             }
             Body::Bye => {
-                self.end(who);
-                self.probers.remove(&who);
+                self.end(asker);
+                self.probers.remove(&asker);
                 None
             }
             _ => return Err(()),
@@ -196,15 +196,15 @@ impl Desk {
         octets: &[u8],
     ) -> Option<(Vec<u8>, SocketAddr)> {
         let note = parse(octets)?;
-        let who = (came.from.ip(), note.session);
+        let asker = (came.from.ip(), note.session);
         let Body::Probe(Probe { back, is_outer, sent }) = note.body else { return None };
-        let is_known = note.token == self.token(who);
+        let is_known = note.token == self.token(asker);
         // Answers to other ports than the prober's go to tunnels' ports alone.
         if !is_known || (came.to.port() != self.port && !is_outer) {
             self.ignored += 1;
             return None;
         }
-        let sight = self.prober(at, who)?.sights.get_mut(note.number as usize)?;
+        let sight = self.prober(at, asker)?.sights.get_mut(note.number as usize)?;
         sight.get_or_insert(came.marks);
         let body = Body::Back { sent, came: wall, left: wall };
         let answer = self.answer(at, &Note { body, ..note }, octets.len())?;
@@ -228,22 +228,23 @@ impl Desk {
 
     /// Ends the stream of a prober that is silent.
     pub(crate) fn turn(&mut self, at: Time) {
-        let silent =
-            |who: &Who| self.probers.get(who).is_none_or(|prober| at.since(prober.heard) > SILENCE);
-        if let Some(who) = self.stream.as_ref().map(|(who, _)| *who).filter(silent) {
-            self.end(who);
+        let silent = |asker: &Asker| {
+            self.probers.get(asker).is_none_or(|prober| at.since(prober.heard) > SILENCE)
+        };
+        if let Some(asker) = self.stream.as_ref().map(|(asker, _)| *asker).filter(silent) {
+            self.end(asker);
         }
     }
 
     /// Ends the stream that runs.
     pub(crate) fn stop(&mut self) {
-        if let Some((who, _)) = self.stream {
-            self.end(who);
+        if let Some((asker, _)) = self.stream {
+            self.end(asker);
         }
     }
 
-    fn token(&self, who: Who) -> u64 {
-        self.secret.hash_one(who).max(1)
+    fn token(&self, asker: Asker) -> u64 {
+        self.secret.hash_one(asker).max(1)
     }
 
     /// Octets of an answer, as many as its question had. None if there are too many answers.
@@ -253,8 +254,8 @@ impl Desk {
     }
 
     /// A prober that has shown its token.
-    fn prober(&mut self, at: Time, who: Who) -> Option<&mut Prober> {
-        if !self.probers.contains_key(&who) && self.probers.len() >= PROBERS {
+    fn prober(&mut self, at: Time, asker: Asker) -> Option<&mut Prober> {
+        if !self.probers.contains_key(&asker) && self.probers.len() >= PROBERS {
             let (oldest, prober) = self.probers.iter().min_by_key(|(_, p)| p.heard)?;
             if at.since(prober.heard) < FORGET {
                 return None;
@@ -263,7 +264,7 @@ impl Desk {
             self.end(oldest);
             self.probers.remove(&oldest);
         }
-        let prober = self.probers.entry(who).or_insert_with(|| Prober {
+        let prober = self.probers.entry(asker).or_insert_with(|| Prober {
             heard: at,
             sights: vec![None; NUMBERS],
             arrivals: Arrivals::default(),
@@ -286,50 +287,50 @@ impl Desk {
     fn start(
         &mut self,
         at: Time,
-        who: Who,
+        asker: Asker,
         note: &Note,
         from: SocketAddr,
         start: &Start,
         dropped: u64,
     ) -> Option<(Stream, Option<Begun>)> {
         self.turn(at);
-        let prober = self.prober(at, who)?;
+        let prober = self.prober(at, asker)?;
         let is_sound = start.rate > 0 && start.millis <= LONGEST && usize::from(start.size) >= HEAD;
         if !is_sound {
             return None;
         }
         let earned = prober.earned;
         match &self.stream {
-            Some((other, _)) if *other != who => {
+            Some((other, _)) if *other != asker => {
                 let stream = Stream { phase: Phase::Busy, ..Stream::default() };
                 return Some((stream, None));
             }
             // The question came twice: its answer was lost.
             Some((_, Some(_))) if start.is_back => {
-                return Some((self.progress(who, dropped), None));
+                return Some((self.progress(asker, dropped), None));
             }
             _ => {}
         }
         // One that runs back gives way to a new one there.
-        self.end(who);
-        let prober = self.prober(at, who)?;
+        self.end(asker);
+        let prober = self.prober(at, asker)?;
         let running = Stream { phase: Phase::Running, ..Stream::default() };
         if !start.is_back {
             (prober.arrivals, prober.dropped) = (Arrivals::default(), dropped);
-            self.stream = Some((who, None));
+            self.stream = Some((asker, None));
             return Some((running, None));
         }
         prober.earned = 0;
         let progress = Arc::new(Progress::default());
-        self.stream = Some((who, Some(Arc::clone(&progress))));
+        self.stream = Some((asker, Some(Arc::clone(&progress))));
         let note = Note { body: Body::Flow, ..note.clone() };
         let order = Order { to: from, start: *start, note, budget: earned };
         Some((running, Some((order, progress))))
     }
 
     /// What became of a prober's stream.
-    fn progress(&self, who: Who, dropped: u64) -> Stream {
-        let own = self.stream.as_ref().filter(|(other, _)| *other == who);
+    fn progress(&self, asker: Asker, dropped: u64) -> Stream {
+        let own = self.stream.as_ref().filter(|(other, _)| *other == asker);
         if let Some((_, Some(sender))) = own {
             let is_done = sender.is_done.load(Ordering::Acquire);
             return Stream {
@@ -339,7 +340,7 @@ impl Desk {
                 dropped: 0,
             };
         }
-        let Some(prober) = self.probers.get(&who) else { return Stream::default() };
+        let Some(prober) = self.probers.get(&asker) else { return Stream::default() };
         Stream {
             phase: if own.is_some() { Phase::Running } else { Phase::None },
             datagrams: prober.arrivals.datagrams,
@@ -348,8 +349,8 @@ impl Desk {
         }
     }
 
-    fn end(&mut self, who: Who) {
-        if let Some((_, Some(sender))) = self.stream.take_if(|(other, _)| *other == who) {
+    fn end(&mut self, asker: Asker) {
+        if let Some((_, Some(sender))) = self.stream.take_if(|(other, _)| *other == asker) {
             sender.stop.store(true, Ordering::Relaxed);
         }
     }

@@ -21,7 +21,7 @@ use weir_units::{HostId, Time};
 pub(crate) const ROWS: u32 = 4096;
 
 /// Rows, and the hosts that have one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Times {
     rows: BTreeMap<HostId, u32>,
     /// Where packets are timed.

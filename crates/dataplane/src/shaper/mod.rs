@@ -223,6 +223,9 @@ pub struct ShaperConfig {
     pub departs_within: Span,
 }
 
+/// The most pairs a shaper takes: creating classes is O(n) each in the kernel.
+pub const MAX_PAIRS: usize = 4096;
+
 impl ShaperConfig {
     /// How far its classes run ahead.
     pub(crate) const fn pace(&self) -> Pace {
@@ -232,12 +235,7 @@ impl ShaperConfig {
             (false, false) => Pace::Burst,
         }
     }
-}
 
-/// The most pairs a shaper takes: creating classes is O(n) each in the kernel.
-pub const MAX_PAIRS: usize = 4096;
-
-impl ShaperConfig {
     /// Defaults for a host: 2 % of the uplink for traffic without a floor (up to all of it when
     /// there is room), 0.5 % for control, 128 kB per queue, [`MAX_PAIRS`], pools that grow by 8.
     pub fn new(instance: &str, uplink: Rate) -> Self {

@@ -37,8 +37,6 @@ pub struct Path {
     marked: u64,
     used: Level,
     active_at: Time,
-    /// When the last timed packet was looked at.
-    shown_at: Time,
     told: Level,
     told_at: Time,
     repeats: u8,
@@ -57,7 +55,6 @@ impl Path {
             marked: 0,
             used: Level::ONE,
             active_at: now,
-            shown_at: now,
             told: Level::ONE,
             told_at: now,
             repeats: 0,
@@ -118,7 +115,6 @@ impl Path {
 
     /// What the least delayed packet of a window shows.
     pub fn look(&mut self, law: &LevelLaw, now: Time, timed: Timed) -> Shown {
-        self.shown_at = now;
         let before = self.windows.jumps;
         let shown = self.windows.take(law, timed);
         if self.windows.jumps > before {
@@ -183,7 +179,7 @@ impl Path {
                 );
             }
             // IPv6 and fragments carry no times: a level that IPv4 found would stay for ever.
-            if now.since(self.shown_at) > law.lease() {
+            if self.windows.last_came().is_some_and(|came| now.since(came) > law.lease()) {
                 self.step.lapse();
             }
             return;

@@ -115,6 +115,11 @@ impl Windows {
         }
     }
 
+    /// When the last timed packet came.
+    pub fn last_came(&self) -> Option<Time> {
+        self.last.map(|last| last.came)
+    }
+
     /// Since when the base is known, and for how many `base_lives` it will do. The more dips agree with
     /// it, the better the drift is known, and the longer it lives.
     pub fn base_lives(&self) -> Option<(Time, u64)> {
