@@ -346,7 +346,7 @@ mod tests {
             file: "my scenario.yaml".into(),
             mechanisms: vec!["none".into()],
             set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
-            tuning: args::Tuning { constants: vec![("alpha".into(), "0.5".into())] },
+            tuning: args::worlds::Tuning { constants: vec![("alpha".into(), "0.5".into())] },
             htb_by_bursts: true,
             journal: Some("bug reports".into()),
             repeat: Some(3),
