@@ -18,25 +18,28 @@ pub(crate) const FROM_PEER: Pair = Pair { src: 2, dst: 1 };
 pub(crate) const NEVER: u64 = 1 << 59;
 pub(crate) const AT_ONCE: u64 = 0;
 
+/// Row of the peer's host, where packets are timed.
+pub(crate) const PEERS_ROW: u32 = 2;
+
 /// A host with VM 1 on the loopback as its port; VM 2 elsewhere, VM 4 on this host too.
 pub(crate) struct Bench(pub(crate) Programs);
 
 impl Bench {
     pub(crate) fn new(flags: u32, reorder_ns: u64) -> Self {
         let programs =
-            Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1, hosts: 1 }, None)
+            Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1, hosts: 4 }, None)
                 .expect("these tests load BPF programs: run them as root");
         let port = intf::Port { vm: 1, tenant: 1, max_pairs: 16, ..intf::Port::default() };
         programs.ports.put(1, port).unwrap();
-        for (address, vm, flags) in [
-            (MINE, 1, intf::LOCAL),
-            (MINE6, 1, intf::LOCAL),
-            (PEER, 2, 0),
-            (PEER6, 2, 0),
-            (NEIGHBOUR, 4, intf::LOCAL),
+        for (address, vm, flags, host) in [
+            (MINE, 1, intf::LOCAL, 0),
+            (MINE6, 1, intf::LOCAL, 0),
+            (PEER, 2, 0, PEERS_ROW),
+            (PEER6, 2, 0, PEERS_ROW),
+            (NEIGHBOUR, 4, intf::LOCAL, 0),
         ] {
             let address: IpAddr = address.parse().unwrap();
-            let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
+            let endpoint = intf::Endpoint { vm, tenant: 1, flags, host, ..Default::default() };
             programs.endpoints.put(address.into(), endpoint).unwrap();
         }
         programs.tx.put(TO_PEER, Tx::default()).unwrap();
